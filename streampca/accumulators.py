@@ -1,0 +1,236 @@
+"""Statistics of a tall pile of rows that merge exactly: moments, scatter, block products, projections.
+
+Everything here is plain NumPy. The rows are those of A (t x N): samples when the matrix is cut along samples, features
+when it is cut along features, so that one `Scatter` is the covariance of the one case and the Gram matrix of the other.
+
+A statistic has a true zero, `update` (adds one tile to a value in place), `combine` (a new value from two), and
+`recentre`, the term that moves two values taken about their own means to the mean of both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+# Target size of one tile of a block product: near the L2 cache, and long enough for the BLAS to run at speed.
+TILE_BYTES = 2 << 20
+MIN_TILE_LENGTH = 64
+# A tile of the scatter is long, so that adding N x N float64 sums costs little beside the product itself.
+SCATTER_TILE_LENGTH = 2048
+# Width of the strips in which a scatter is summed: bounds the temporary of one product.
+STRIP = 1024
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Count, mean and sum of squared deviations (M2) of each feature, and how many of its values are missing."""
+
+    count: Array
+    mean: Array
+    m2: Array
+    missing: Array
+
+    @classmethod
+    def zero(cls, n_features: int) -> Moments:
+        """Moments of no samples."""
+        whole, real = np.zeros(n_features, np.int64), np.zeros(n_features)
+        return cls(whole, real, real.copy(), whole.copy())
+
+    @classmethod
+    def of(cls, X: Array) -> Moments:
+        """Moments of the rows of X; NaN counts as missing."""
+        work = np.array(X, dtype=np.float64)
+        return centre_by_own_mean(work, gaps=True)
+
+    @classmethod
+    def concatenate(cls, parts: list[Moments]) -> Moments:
+        """Join the moments of disjoint sets of features."""
+        return cls(*(np.concatenate([getattr(p, f) for p in parts]) for f in ("count", "mean", "m2", "missing")))
+
+    def variance(self, n_samples: int) -> Array:
+        """M2 / (n_samples - 1): the variance of each feature when missing values stand at the mean."""
+        return self.m2 / (n_samples - 1)
+
+
+def combine_moments(a: Moments, b: Moments) -> Moments:
+    """Merge the moments of two disjoint sets of samples.
+
+    mean = mean_a + d n_b / n,   M2 = M2_a + M2_b + d^2 n_a n_b / n,   d = mean_b - mean_a,   n = n_a + n_b
+
+    References: Chan, Golub & LeVeque (1983), Am. Stat. 37, eq. 1.3.
+    """
+    n = a.count + b.count
+    share = b.count / np.maximum(n, 1)
+    delta = b.mean - a.mean
+    return Moments(
+        count=n,
+        mean=a.mean + delta * share,
+        m2=a.m2 + b.m2 + delta**2 * (a.count * share),
+        missing=a.missing + b.missing,
+    )
+
+
+def centre_by_own_mean(T: Array, *, gaps: bool) -> Moments:
+    """Centre the columns of a tile T (samples x features) in place, and return the moments that it had.
+
+    The first value is taken off before the mean is formed: a mean 10^6 times the deviation then costs no digits,
+    and a constant column comes out exactly zero. With `gaps`, NaN counts as missing and stands at the mean, zero.
+    """
+    n_rows, n_features = T.shape
+    if gaps:
+        absent = np.isnan(T)
+        first = np.take_along_axis(T, absent.argmin(axis=0)[None, :], axis=0)[0].astype(np.float64)
+        first[np.isnan(first)] = 0.0
+        T -= first.astype(T.dtype)
+        T[absent] = 0
+        missing = absent.sum(axis=0, dtype=np.int64)
+        count = n_rows - missing
+    else:
+        first = T[0].astype(np.float64)
+        T -= T[0].copy()
+        missing = np.zeros(n_features, np.int64)
+        count = np.full(n_features, n_rows, np.int64)
+    mean = T.sum(axis=0, dtype=np.float64) / np.maximum(count, 1)
+    T -= mean.astype(T.dtype)
+    if gaps:
+        T[absent] = 0
+    return Moments(count, first + mean, np.einsum("ij,ij->j", T, T).astype(np.float64), missing)
+
+
+class Statistic:
+    """What one sweep computes: a value with a true zero, sums that merge by `+`, and the term of their means."""
+
+    def tile_length(self, n_full: int, itemsize: int) -> int:
+        """Rows of A that one update should get: a tile of about TILE_BYTES, a multiple of 8."""
+        return int(np.clip(TILE_BYTES // (n_full * itemsize) // 8 * 8, MIN_TILE_LENGTH, SCATTER_TILE_LENGTH))
+
+    def zero(self, n_full: int) -> Any:
+        """Return the value of no rows, for rows of length N = n_full."""
+        raise NotImplementedError
+
+    def update(self, value: Any, A: Array, start: int) -> None:
+        """Add the rows of A, which start at row `start` of the whole, to value in place."""
+        raise NotImplementedError
+
+    def combine(self, a: Any, b: Any) -> Any:
+        """Merge the values of two disjoint sets of rows, a before b."""
+        return a + b
+
+    def finish(self, value: Any, start: int) -> Any:  # noqa: ARG002
+        """Return what a partition, whose rows start at `start`, hands on."""
+        return value
+
+    def recentre(self, value: Any, delta: Array, weight: float) -> None:
+        """Add weight x (the statistic of the one row delta) to value in place."""
+        raise NotImplementedError(f"{type(self).__name__} is taken about a mean known beforehand")
+
+
+class NoStatistic(Statistic):
+    """Nothing beside the moments that the first sweep collects."""
+
+    def zero(self, n_full: int) -> int:  # noqa: ARG002, D102
+        return 0
+
+    def update(self, value: int, A: Array, start: int) -> None:  # noqa: D102
+        pass
+
+    def recentre(self, value: int, delta: Array, weight: float) -> None:  # noqa: D102
+        pass
+
+
+class Scatter(Statistic):
+    """The lower triangle of A'A (N x N): scatter of the features, or Gram matrix of the samples."""
+
+    def tile_length(self, n_full: int, itemsize: int) -> int:  # noqa: D102
+        return SCATTER_TILE_LENGTH * 4 // itemsize // (1 if n_full <= 4 * STRIP else 2)
+
+    def zero(self, n_full: int) -> Array:  # noqa: D102
+        return np.zeros((n_full, n_full))
+
+    def update(self, value: Array, A: Array, start: int) -> None:  # noqa: ARG002
+        """value += A'A, in strips, on and below the diagonal."""
+        for i in range(0, A.shape[1], STRIP):
+            strip = A[:, i : i + STRIP]
+            value[i : i + STRIP, i : i + STRIP] += strip.T @ strip
+            if i:
+                value[i : i + STRIP, :i] += strip.T @ A[:, :i]
+
+    def recentre(self, value: Array, delta: Array, weight: float) -> None:
+        """value += weight delta delta'."""
+        for i in range(0, delta.size, STRIP):
+            rows = delta[i : i + STRIP, None] * weight
+            value[i : i + STRIP, : i + STRIP] += rows * delta[None, : i + STRIP]
+
+
+def symmetric(lower: Array) -> Array:
+    """Copy the lower triangle of a square matrix onto its upper one, in place, and return it."""
+    for i in range(0, len(lower), STRIP):
+        block = lower[i : i + STRIP, i : i + STRIP]
+        block[:] = np.tril(block) + np.tril(block, -1).T
+        lower[i : i + STRIP, i + STRIP :] = lower[i + STRIP :, i : i + STRIP].T
+    return lower
+
+
+@dataclass(frozen=True)
+class Product(Statistic):
+    """A'(A Q) for a thin block Q (N x b): one step of block power iteration."""
+
+    Q: Array
+
+    def zero(self, n_full: int) -> Array:  # noqa: D102
+        return np.zeros((n_full, self.Q.shape[1]))
+
+    def update(self, value: Array, A: Array, start: int) -> None:  # noqa: ARG002
+        """value += A'(A Q)."""
+        value += A.T @ (A @ self.Q)
+
+    def recentre(self, value: Array, delta: Array, weight: float) -> None:
+        """value += weight delta (delta'Q)."""
+        value += np.outer(delta * weight, delta @ self.Q.astype(np.float64))
+
+
+@dataclass(frozen=True)
+class Projection(Statistic):
+    """The rows of A M (t x k) as a list of pieces in order, each row with its |a|^2 as one more column.
+
+    With a `sink`, the rows of a partition go there as (start, rows without |a|^2), and nothing is handed on.
+    """
+
+    M: Array
+    sink: Callable[[int, Array], None] | None = None
+
+    def zero(self, n_full: int) -> list[Array]:  # noqa: ARG002, D102
+        return []
+
+    def update(self, value: list[Array], A: Array, start: int) -> None:  # noqa: ARG002
+        """Append the rows of this tile."""
+        value.append(np.concatenate([A @ self.M, np.einsum("ij,ij->i", A, A)[:, None]], axis=1))
+
+    def finish(self, value: list[Array], start: int) -> list[Array]:
+        """Join the pieces, and give them to the sink if there is one."""
+        rows = np.concatenate(value)
+        if self.sink is None:
+            return [rows]
+        self.sink(start, rows[:, :-1])
+        return []
+
+
+@dataclass(frozen=True)
+class CrossProduct(Statistic):
+    """A'M (N x k) for M (all rows of A x k), with the sums of squares of A's columns as one more column."""
+
+    M: Array
+
+    def zero(self, n_full: int) -> Array:  # noqa: D102
+        return np.zeros((n_full, self.M.shape[1] + 1))
+
+    def update(self, value: Array, A: Array, start: int) -> None:
+        """Add the share of this tile."""
+        value[:, :-1] += A.T @ self.M[start : start + len(A)]
+        value[:, -1] += np.einsum("ij,ij->j", A, A)

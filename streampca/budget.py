@@ -1,0 +1,141 @@
+"""Bytes and passes, from shapes alone, before anything is read.
+
+A run holds, at its peak: the process as it is, the solver's arrays in the driver, one task's buffers and partial per
+thread, and the partials that wait to be merged. What the limit leaves beyond that keeps decoded data in memory, so that
+later sweeps need not read them again.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+from dask.system import CPU_COUNT
+from dask.utils import parse_bytes
+
+from streampca.errors import InputError, MemoryLimitError
+from streampca.sources import Source
+from streampca.sources.arrays import DaskSource
+
+# Reads smaller than this are joined; partitions smaller than this are not worth a task.
+SLAB_BYTES = 8 << 20
+PARTITION_BYTES = 16 << 20
+MAX_PARTITIONS = 512
+# Packing buffers of the BLAS, a thread's stack and small temporaries.
+TASK_RESERVE = 16 << 20
+# What writing the result and the interpreter's own growth take.
+PROCESS_RESERVE = 48 << 20
+
+
+def memory_limit(memory: str | int | float | None) -> int:
+    """Return the limit in bytes: as given ("600MB", a number), or half of what is available now."""
+    if memory is None:
+        return available_memory() // 2
+    try:
+        limit = int(parse_bytes(memory))
+    except (ValueError, AttributeError, TypeError) as error:
+        raise InputError(f"memory={memory!r} is not an amount; write it as '600MB' or '2GB', or give bytes") from error
+    if limit <= 0:
+        raise InputError(f"memory={memory!r} is not a positive amount; write it as '600MB' or '2GB', or give bytes")
+    return limit
+
+
+def available_memory() -> int:
+    """Bytes that this process may still take: of the machine, or of its control group if that is less."""
+    free = int(psutil.virtual_memory().available)
+    limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
+    try:
+        return min(free, int(limit.read_text()) - int(used.read_text()))
+    except (OSError, ValueError):
+        return free
+
+
+def show_bytes(n_bytes: float) -> str:
+    """Return an amount as people write it: 1.6 GB."""
+    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if n_bytes >= size:
+            return f"{n_bytes / size:.3g} {unit}"
+    return f"{n_bytes:.0f} B"
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How the matrix is cut: which axis, the ranges of the partitions, the length of one read."""
+
+    axis: int
+    partitions: tuple[tuple[int, int], ...]
+    slab_length: int
+
+
+def cut(source: Source, axis: int, partial_bytes: int) -> Cut:
+    """Plan the partitions: whole chunks, much larger than the partial that each returns, and not too many."""
+    n_block, n_full = source.shape[axis], source.shape[1 - axis]
+    if isinstance(source, DaskSource):
+        stops = _running_sums(source.array.chunks[axis])
+        ranges = tuple((a, b) for a, b in zip([0, *stops], stops, strict=False) if b > a)
+        return Cut(axis, ranges, max(b - a for a, b in ranges))
+    row_bytes = n_full * source.dtype.itemsize
+    chunk = source.chunks[axis]
+    slab_length = chunk * max(1, SLAB_BYTES // (chunk * row_bytes))
+    wanted = max(PARTITION_BYTES, 4 * partial_bytes, n_block * row_bytes // MAX_PARTITIONS)
+    length = slab_length * max(1, math.ceil(wanted / (slab_length * row_bytes)))
+    return Cut(axis, tuple((i, min(i + length, n_block)) for i in range(0, n_block, length)), min(slab_length, n_block))
+
+
+def _running_sums(lengths: tuple[int, ...]) -> list[int]:
+    total, sums = 0, []
+    for length in lengths:
+        total += length
+        sums.append(total)
+    return sums
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Bytes at the peak: of the process, of the driver's arrays, of each task, of each partial and how many wait."""
+
+    process: int
+    driver: int
+    task: int
+    partial: int
+    waiting: int
+
+    def peak(self, threads: int) -> int:
+        """Resident size with that many tasks at a time."""
+        return self.process + self.driver + threads * (self.task + self.partial) + self.waiting * self.partial
+
+
+def footprint(source: Source, plan: Cut, tile_bytes: int, partial_bytes: int, driver_bytes: int, process: int) -> Footprint:
+    """Add up what a sweep holds."""
+    row_bytes = source.shape[1 - plan.axis] * source.dtype.itemsize
+    slab = plan.slab_length * row_bytes
+    chunk = math.prod(source.chunks) * source.dtype.itemsize
+    many_chunks = slab > chunk
+    reading = slab + int(source.overhead * chunk) + (chunk if many_chunks and source.overhead else 0)
+    waiting = min(len(plan.partitions), math.ceil(math.log2(max(2, len(plan.partitions)))) + 1)
+    return Footprint(process, driver_bytes, reading + tile_bytes + TASK_RESERVE, partial_bytes, waiting)
+
+
+def threads_that_fit(need: Footprint, limit: int, wanted: int, what: str) -> int:
+    """Return how many tasks fit at a time; refuse if not even one does."""
+    if need.peak(1) > limit:
+        raise MemoryLimitError(
+            f"{what} needs at least {math.ceil(need.peak(1) / 1e6)} MB of memory, {show_bytes(limit)} is allowed: "
+            f"raise the limit to {math.ceil(need.peak(1) / 1e7) * 10}MB or more"
+        )
+    threads = wanted
+    while need.peak(threads) > limit:
+        threads -= 1
+    return threads
+
+
+def process_bytes() -> int:
+    """Resident size now, and what it will still grow by beside the arrays that are planned."""
+    return int(psutil.Process().memory_info().rss) + PROCESS_RESERVE
+
+
+def cpu_count() -> int:
+    """Cores that this process may use."""
+    return int(CPU_COUNT)

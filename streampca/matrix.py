@@ -1,0 +1,167 @@
+"""Samples x features, cut along one axis, as dense centred tiles small enough for the cache.
+
+    partition: a range of the block axis, one task      slab: what one read brings      tile: what one product takes
+
+Cut along samples (axis 0), a tile T is some rows, whole in features; cut along features (axis 1), it is some columns,
+whole in samples. A statistic always gets A, whose rows lie along the block axis: T or its transpose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streampca.accumulators import Moments, centre_by_own_mean
+from streampca.errors import InputError
+from streampca.scaling import Scaling, scale_of
+from streampca.sources import Source
+from streampca.sources.base import scratch
+
+Array = NDArray[Any]
+
+
+def tile_dtype(stored: np.dtype[Any]) -> np.dtype[Any]:
+    """Return float32 for types that it holds exactly, float64 for the others."""
+    exact = stored.kind == "b" or (stored.kind in "iu" and stored.itemsize <= 2) or (stored.kind == "f" and stored.itemsize <= 4)
+    return np.dtype(np.float32 if exact else np.float64)
+
+
+@dataclass(frozen=True)
+class Defects:
+    """Values that are no numbers: how many, and where the first of each kind is (sample, feature)."""
+
+    n_missing: int = 0
+    n_infinite: int = 0
+    first_missing: tuple[int, int] | None = None
+    first_infinite: tuple[int, int] | None = None
+
+    @classmethod
+    def of(cls, values: Array, offset: tuple[int, int] = (0, 0)) -> Defects:
+        """Count them in values whose first entry is at `offset` of the whole."""
+
+        def first(mask: Array) -> tuple[int, int] | None:
+            if not mask.any():
+                return None
+            i, j = np.unravel_index(int(mask.argmax()), mask.shape)
+            return int(i) + offset[0], int(j) + offset[1]
+
+        missing, infinite = np.isnan(values), np.isinf(values)
+        return cls(int(missing.sum()), int(infinite.sum()), first(missing), first(infinite))
+
+    def __add__(self, other: Defects) -> Defects:
+        return Defects(
+            self.n_missing + other.n_missing,
+            self.n_infinite + other.n_infinite,
+            min((p for p in (self.first_missing, other.first_missing) if p), default=None),
+            min((p for p in (self.first_infinite, other.first_infinite) if p), default=None),
+        )
+
+    def refuse(self, missing: str, name: str) -> None:
+        """Raise if there is anything that the rule for missing values does not cover."""
+        if self.n_infinite:
+            raise InputError(
+                f"{name}: {self.n_infinite} infinite value(s), the first at sample {self.first_infinite[0]}, "  # type: ignore[index]
+                f"feature {self.first_infinite[1]} (counted from 0); replace them by numbers or by NaN"  # type: ignore[index]
+            )
+        if self.n_missing and missing == "error":
+            raise InputError(
+                f"{name}: {self.n_missing} missing value(s) (NaN), the first at sample {self.first_missing[0]}, "  # type: ignore[index]
+                f"feature {self.first_missing[1]} (counted from 0); fill them, or use missing='mean'"  # type: ignore[index]
+            )
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One tile: A (t x N) from row `start` of the block axis on; the moments it was centred by, if its own."""
+
+    start: int
+    A: Array
+    moments: Moments | None
+    defects: Defects | None
+    n_bytes: int
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A source with a way to cut it and a way to scale it.
+
+    Parameters
+    ----------
+    source : the data.
+    axis : 0 to cut along samples, 1 along features.
+    dtype : of the tiles.
+    missing : "error", or "mean" to let missing values stand at their feature's mean.
+    scale : None or "unit".
+    scaling : centre and scale once they are known; before, each tile is centred by its own mean.
+    partitions : ranges of the block axis.
+    slab_length : length of one read along the block axis.
+    """
+
+    source: Source
+    axis: int
+    dtype: np.dtype[Any]
+    missing: str = "error"
+    scale: str | None = None
+    scaling: Scaling | None = None
+    partitions: tuple[tuple[int, int], ...] = ()
+    slab_length: int = 1
+
+    @property
+    def n_block(self) -> int:
+        """Length of the axis that is cut."""
+        return self.source.shape[self.axis]
+
+    @property
+    def n_full(self) -> int:
+        """Length of the other axis, N."""
+        return self.source.shape[1 - self.axis]
+
+    @property
+    def merges_means(self) -> bool:
+        """Tell whether tiles are centred by means of a part of the samples only."""
+        return self.axis == 0 and self.scaling is None
+
+    def with_scaling(self, scaling: Scaling) -> Matrix:
+        """Return the same matrix with its centre and scale known."""
+        return replace(self, scaling=scaling)
+
+    def tiles(self, start: int, stop: int, length: int, check: bool) -> Iterator[Tile]:
+        """Yield the tiles of one partition, each valid until the next; count defects where `check` is set."""
+        for slab_start in range(start, stop, self.slab_length):
+            slab_stop = min(slab_start + self.slab_length, stop)
+            whole, part = slice(0, self.n_full), slice(slab_start, slab_stop)
+            slab, n_bytes = self.source.read(*((part, whole) if self.axis == 0 else (whole, part)))
+            for i in range(0, slab_stop - slab_start, length):
+                j = min(i + length, slab_stop - slab_start)
+                raw = slab[i:j] if self.axis == 0 else slab[:, i:j]
+                # Infinities make NaN on the way; they are counted here and refused at the end of the sweep.
+                with np.errstate(invalid="ignore", over="ignore"):
+                    tile = self._tile(raw, slab_start + i, n_bytes, check)
+                yield tile
+                n_bytes = 0
+
+    def _tile(self, raw: Array, start: int, n_bytes: int, check: bool) -> Tile:
+        lies_by_column = abs(raw.strides[0]) < abs(raw.strides[1])
+        T = scratch("tile", raw.shape[::-1], self.dtype).T if lies_by_column else scratch("tile", raw.shape, self.dtype)  # noqa: N806
+        columns = slice(0, raw.shape[1]) if self.axis == 0 else slice(start, start + raw.shape[1])
+        moments = None
+        defects = None
+        if self.scaling is None:
+            np.copyto(T, raw, casting="unsafe")
+        else:
+            self.scaling.apply(T, raw, columns)
+        may_miss = self.source.dtype.kind == "f" and (check or self.missing == "mean")
+        gaps = bool(may_miss and not np.isfinite(T.sum()))
+        if gaps:
+            defects = Defects.of(raw, (start, 0) if self.axis == 0 else (0, start))
+            if self.scaling is not None:
+                T[np.isnan(T)] = 0
+        if self.scaling is None:
+            moments = centre_by_own_mean(T, gaps=gaps)
+            if self.axis == 1 and self.scale is not None:
+                T /= scale_of(moments, self.scale, len(T)).astype(T.dtype)  # type: ignore[union-attr]
+        return Tile(start, T if self.axis == 0 else T.T, moments, defects, n_bytes)

@@ -1,0 +1,255 @@
+"""Principal components as plain functions: fit, project, reconstruct. The estimator and the commands call these."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streampca.accumulators import CrossProduct, Projection, Statistic
+from streampca.budget import cpu_count, cut, footprint, memory_limit, process_bytes, threads_that_fit
+from streampca.errors import InputError
+from streampca.matrix import Matrix, tile_dtype
+from streampca.progress import Progress, silent
+from streampca.scaling import MISSING, SCALES, Scaling, check_choice
+from streampca.solvers.base import Solution, Wanted
+from streampca.solvers.plan import Plan, check_components, plan
+from streampca.sources import Source
+from streampca.sweeps import Sweeps
+
+Array = NDArray[Any]
+
+DEFAULT_TOL = 1e-3
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for: checked once, before anything is read.
+
+    Parameters
+    ----------
+    n_components : a number, a fraction of the variance, or None for all.
+    scale : None, or "unit" to divide each feature by its standard deviation.
+    missing : "error", or "mean" to let missing values stand at their feature's mean.
+    solver : "auto", "covariance", "gram", "krylov" or "power".
+    tol : largest certificate allowed.
+    memory : limit, as "600MB" or in bytes; half of what is available unless given.
+    seed : of the random start.
+    keep_scatter : hand on the scatter matrix, to merge by, where the solver forms it.
+    """
+
+    n_components: int | float | None = None
+    scale: str | None = None
+    missing: str = "error"
+    solver: str = "auto"
+    tol: float = DEFAULT_TOL
+    memory: str | int | float | None = None
+    seed: int | None = 0
+    keep_scatter: bool = False
+    progress: Progress = field(default=silent, compare=False)
+
+    def __post_init__(self) -> None:
+        check_choice("scale", self.scale, SCALES)
+        check_choice("missing", self.missing, MISSING)
+        if not (isinstance(self.tol, (int, float)) and 0 < self.tol < 1):
+            raise InputError(f"tol={self.tol!r} cannot be used: give a number between 0 and 1, such as 1e-3")
+
+    def wanted(self, shape: tuple[int, int]) -> Wanted:
+        """Check n_components and the number of samples against the data."""
+        if shape[0] < 2:
+            raise InputError(f"variance needs 2 samples or more, got n_samples = {shape[0]}; check which dimension is samples")
+        number, fraction = check_components(self.n_components, shape)
+        return Wanted(number, fraction, float(self.tol))
+
+    def plan(self, source: Source, extra_sweeps: int = 0) -> Plan:
+        """Choose the solver and count the cost, without reading."""
+        wanted = self.wanted(source.shape)
+        return plan(
+            source, wanted.n_components, self.solver, self.tol, memory_limit(self.memory), self.seed,
+            keep_scatter=self.keep_scatter, extra_sweeps=extra_sweeps,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Components:
+    """Principal components with all that is known of them.
+
+    Attributes
+    ----------
+    components : (k, d), orthonormal rows, the largest entry of each positive.
+    explained_variance, certificate : (k,).
+    total_variance : trace of the covariance, n - 1 convention.
+    mean, scale : (d,), scale None where features are not scaled.
+    missing : (d,) missing values of each feature.
+    scores : (n, k) where the fit gave them without a sweep of their own, else None.
+    scatter : (d, d) unscaled scatter matrix, if asked for and formed.
+    """
+
+    components: Array
+    explained_variance: Array
+    certificate: Array
+    total_variance: float
+    mean: Array
+    scale: Array | None
+    missing: Array
+    n_samples: int
+    converged: bool
+    advice: str
+    solver: str
+    tile_dtype: str
+    n_sweeps: int
+    bytes_read: int
+    seconds: float
+    scores: Array | None = None
+    scatter: Array | None = None
+
+    @property
+    def scaling(self) -> Scaling:
+        """Centre and scale of the features."""
+        return Scaling(self.mean, self.scale)
+
+    @property
+    def explained_variance_ratio(self) -> Array:
+        """Share of the total variance of each component."""
+        return self.explained_variance / self.total_variance
+
+    @property
+    def noise_variance(self) -> float:
+        """Mean of the eigenvalues left out, from the trace (as scikit-learn counts them: min(n, d) - k)."""
+        left = min(self.n_samples, len(self.mean)) - len(self.explained_variance)
+        return max(0.0, self.total_variance - float(self.explained_variance.sum())) / left if left else 0.0
+
+
+def fit_components(source: Source, request: Request, extra_sweeps: int = 0) -> tuple[Components, Matrix]:
+    """Find the principal components of a source; returns them and the matrix, its scaling known."""
+    started = time.monotonic()
+    chosen = request.plan(source, extra_sweeps)
+    wanted = request.wanted(source.shape)
+    sweeps = Sweeps(chosen.matrix(source, request.scale, request.missing), chosen.threads, request.progress)
+    solution = chosen.solver.solve(sweeps, wanted)
+    components, scores = _both_sides(sweeps, solution)
+    found = Components(
+        components=components,
+        explained_variance=solution.values,
+        certificate=solution.certificate,
+        total_variance=solution.trace,
+        mean=solution.moments.mean,
+        scale=solution.scaling.scale,
+        missing=solution.moments.missing,
+        n_samples=source.shape[0],
+        converged=solution.converged,
+        advice=solution.advice,
+        solver=chosen.name,
+        tile_dtype=str(sweeps.matrix.dtype),
+        n_sweeps=sweeps.n_sweeps,
+        bytes_read=sweeps.bytes_read,
+        seconds=time.monotonic() - started,
+        scores=scores,
+        scatter=solution.scatter,
+    )
+    return found, sweeps.matrix
+
+
+def _both_sides(sweeps: Sweeps, solution: Solution) -> tuple[Array, Array | None]:
+    """Return components (k x d), and scores where eigenvectors of the samples give them: u_i sqrt(theta_i (n - 1))."""
+    matrix = sweeps.matrix
+    if matrix.axis == 0:
+        return signed(solution.vectors.T), None
+    lengths = np.sqrt(solution.values * (matrix.source.shape[0] - 1))
+    projected, _ = sweeps.run(Projection(solution.vectors.astype(matrix.dtype)), "components")
+    components = _unit_rows(np.concatenate(projected)[:, :-1].T.astype(np.float64), lengths)
+    signs = _signs(components)
+    return components * signs[:, None], solution.vectors * (lengths * signs)
+
+
+def _unit_rows(rows: Array, lengths: Array) -> Array:
+    """Return the rows made orthonormal, each along itself; where a length is zero, some direction that is left."""
+    null = lengths <= np.sqrt(np.finfo(np.float64).eps) * lengths[0]
+    rows[null] = np.random.default_rng(0).standard_normal((int(null.sum()), rows.shape[1]))
+    Q, R = np.linalg.qr(rows.T)
+    return np.asarray((Q * np.sign(np.diag(R))).T)
+
+
+def signed(components: Array) -> Array:
+    """Return the rows with the sign that makes the largest entry of each positive, as scikit-learn has it."""
+    return components * _signs(components)[:, None]
+
+
+def _signs(components: Array) -> Array:
+    """Return the sign of the largest entry of each row, which scikit-learn makes positive."""
+    largest = np.abs(components).argmax(axis=1)
+    signs = np.sign(components[np.arange(len(components)), largest])
+    return np.where(signs == 0, 1.0, signs)
+
+
+def check_width(source: Source, found: Components) -> None:
+    """Refuse data with other features than those fitted."""
+    if source.shape[1] != len(found.mean):
+        raise InputError(f"{source.name}: X has {source.shape[1]} features, but the components were fitted on {len(found.mean)} features")
+
+
+def project(
+    source: Source, found: Components, missing: str, memory: Any = None, progress: Progress = silent,
+) -> tuple[Array, Array]:  # fmt: skip
+    """Return the scores (n x k) of samples and the squared lengths (n,) of the centred and scaled samples; one sweep."""
+    check_width(source, found)
+    k = len(found.components)
+    axis = 0 if source.chunks[0] * source.shape[1] <= source.shape[0] * source.chunks[1] else 1
+    partial = 0 if axis == 0 else 8 * source.shape[0] * (k + 1)
+    planned = cut(source, axis, partial)
+    statistic_length = Statistic().tile_length(source.shape[1 - axis], 8)
+    driver = 2 * 8 * source.shape[0] * (k + 1)
+    need = footprint(source, planned, 8 * statistic_length * source.shape[1 - axis], partial, driver, process_bytes())
+    threads = threads_that_fit(need, memory_limit(memory), min(cpu_count(), len(planned.partitions)), "projecting")
+    matrix = Matrix(
+        source, axis, tile_dtype(source.dtype), missing, None, found.scaling, planned.partitions, planned.slab_length
+    )
+    return project_matrix(Sweeps(matrix, threads, progress), found)
+
+
+def project_matrix(
+    sweeps: Sweeps, found: Components, sink: Callable[[int, Array], None] | None = None
+) -> tuple[Array, Array]:
+    """Sweep a matrix for scores and squared lengths; cut along samples, a sink gets the scores instead."""
+    M = found.components.T.astype(sweeps.matrix.dtype)
+    if sweeps.matrix.axis == 0:
+        pieces, _ = sweeps.run(Projection(M, sink), "scores", check=True)
+        both = np.concatenate(pieces) if pieces else np.empty((0, M.shape[1] + 1), M.dtype)
+    else:
+        both, _ = sweeps.run(CrossProduct(M), "scores", check=True)
+        both = both.astype(sweeps.matrix.dtype)
+    return both[:, :-1], both[:, -1]
+
+
+def scores_of(found: Components, matrix: Matrix, threads: int, progress: Progress) -> tuple[Array, Components]:
+    """Return the scores of the fitted samples, with one more sweep where the fit did not give them."""
+    if found.scores is not None:
+        return found.scores, found
+    sweeps = Sweeps(matrix, threads, progress, n_sweeps=found.n_sweeps)
+    scores, _ = project_matrix(sweeps, found)
+    return scores, replace(found, n_sweeps=sweeps.n_sweeps, bytes_read=found.bytes_read + sweeps.bytes_read)
+
+
+def log_likelihood(scores: Array, squares: Array, found: Components) -> Array:
+    """Log-likelihood of each sample under the probabilistic PCA model with these components.
+
+    log N(x; mean, C),  C = V diag(l - s2) V' + s2 I,   x'C^-1 x = (|x|^2 - |z|^2) / s2 + sum z_i^2 / l_i
+
+    which needs the scores z and the length of x alone, not the d x d matrix.
+
+    References: Tipping & Bishop (1999), J. R. Stat. Soc. B 61, 611.
+    """
+    d, k = len(found.mean), len(found.components)
+    l, s2 = found.explained_variance, found.noise_variance
+    z2 = scores.astype(np.float64) ** 2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        inside = (z2 / l).sum(axis=1)
+        if k == d:
+            return np.asarray(-0.5 * (d * np.log(2 * np.pi) + np.log(l).sum() + inside))
+        outside = np.maximum(squares.astype(np.float64) - z2.sum(axis=1), 0.0) / s2
+        logdet = np.log(l).sum() + (d - k) * np.log(s2)
+    return np.asarray(-0.5 * (d * np.log(2 * np.pi) + logdet + inside + outside))

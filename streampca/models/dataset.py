@@ -1,0 +1,117 @@
+"""Models as labelled xarray Datasets: what `result_` gives and what a result store holds."""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streampca.accumulators import Moments
+from streampca.errors import InputError
+from streampca.models.components import Components
+from streampca.models.streaming import Summary
+from streampca.sources import Axis
+
+if TYPE_CHECKING:
+    import xarray
+
+Array = NDArray[Any]
+
+FORMAT_VERSION = 1
+LIBRARIES = ("streampca", "numpy", "dask", "zarr", "xarray")
+
+
+def pca_dataset(
+    found: Components, samples: Axis, features: Axis, attributes: Mapping[str, Any], scores: Array | None = None
+) -> xarray.Dataset:
+    """Return the components as a labelled Dataset, features unstacked into the dimensions they came from."""
+    import xarray
+
+    k = len(found.components)
+    component = ("component",)
+    scale = np.ones_like(found.mean) if found.scale is None else found.scale
+    variables: dict[str, Any] = {
+        "components": (component + features.dims, found.components.reshape(k, *features.sizes)),
+        "mean": (features.dims, found.mean.reshape(features.sizes)),
+        "scale": (features.dims, scale.reshape(features.sizes)),
+        "missing": (features.dims, found.missing.reshape(features.sizes)),
+        "explained_variance": (component, found.explained_variance),
+        "explained_variance_ratio": (component, found.explained_variance_ratio),
+        "certificate": (component, found.certificate),
+    }
+    coords: dict[str, Any] = {"component": np.arange(1, k + 1), **features.coords}
+    if scores is not None:
+        variables["scores"] = (samples.dims + component, scores.reshape(*samples.sizes, k))
+        coords |= samples.coords
+    dataset = xarray.Dataset(variables, coords, dict(attributes))
+    dataset["explained_variance"].attrs["long_name"] = "eigenvalues of the sample covariance (n - 1)"
+    dataset["certificate"].attrs["long_name"] = "bound on ||S v - lambda v|| / lambda, rounding included"
+    return dataset
+
+
+def provenance(found: Components, name: str, fingerprint: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return where a result comes from, as attributes that any Zarr reader can show."""
+    return {
+        "format_version": FORMAT_VERSION,
+        "kind": "pca",
+        "source": name,
+        "source_fingerprint": fingerprint,
+        "n_samples": found.n_samples,
+        "parameters": json.dumps(dict(parameters), default=str, sort_keys=True),
+        "versions": json.dumps({name: version(name) for name in LIBRARIES} | {"python": platform.python_version()}),
+        "solver": found.solver,
+        "tile_dtype": found.tile_dtype,
+        "converged": int(found.converged),
+        "advice": found.advice,
+        "total_variance": found.total_variance,
+        "noise_variance": found.noise_variance,
+        "n_missing": int(found.missing.sum()),
+        "n_sweeps": found.n_sweeps,
+        "bytes_read": found.bytes_read,
+        "seconds": found.seconds,
+        "peak_memory_bytes": peak_memory(),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def peak_memory() -> int:
+    """Largest resident size of this process so far, in bytes; 0 where the system does not tell."""
+    try:
+        import resource
+    except ImportError:
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return int(peak) * (1 if sys.platform == "darwin" else 1024)
+
+
+def accumulator_dataset(summary: Summary) -> xarray.Dataset:
+    """Return a summary as a Dataset, which can be saved and sent."""
+    import xarray
+
+    moments = summary.moments
+    variables: dict[str, Any] = {
+        name: ("feature", getattr(moments, name)) for name in ("count", "mean", "m2", "missing")
+    }
+    if summary.scatter is not None:
+        variables["scatter"] = (("feature", "feature_2"), summary.scatter)
+    else:
+        variables["sketch"] = (("row", "feature"), summary.sketch)
+    attributes = {"kind": "accumulator", "format_version": FORMAT_VERSION, "n_samples": summary.n_samples, "lost": summary.lost}
+    return xarray.Dataset(variables, attrs=attributes)
+
+
+def summary_from(dataset: xarray.Dataset) -> Summary:
+    """Return the summary that `accumulator_dataset` made a Dataset of."""
+    needed = {"count", "mean", "m2", "missing"}
+    if dataset.attrs.get("kind") != "accumulator" or not needed <= set(dataset) or not {"scatter", "sketch"} & set(dataset):
+        raise InputError("this Dataset is not an accumulator; give one that came from accumulator_")
+    moments = Moments(*(dataset[name].values for name in ("count", "mean", "m2", "missing")))
+    parts = {name: dataset[name].values for name in ("scatter", "sketch") if name in dataset}
+    return Summary(int(dataset.attrs["n_samples"]), moments, lost=float(dataset.attrs["lost"]), **parts)

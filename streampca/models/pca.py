@@ -1,0 +1,393 @@
+"""The `PCA` estimator: scikit-learn's contract and names over data of any size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from streampca.budget import memory_limit
+from streampca.matrix import Defects, tile_dtype
+from streampca.models.components import (
+    DEFAULT_TOL,
+    Components,
+    Request,
+    check_width,
+    fit_components,
+    log_likelihood,
+    project,
+    scores_of,
+)
+from streampca.models.dataset import accumulator_dataset, pca_dataset, provenance, summary_from
+from streampca.models.streaming import Summary, combine_summaries, components_of, summarise, summary_of
+from streampca.progress import Progress, silent
+from streampca.sources import Source, open_source
+from streampca.sources.base import plain_axes
+from streampca.sweeps import lazy_rows
+
+if TYPE_CHECKING:
+    import xarray
+
+Array = NDArray[Any]
+
+
+class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Principal component analysis of data that need not fit in memory.
+
+    S = X'X / (n - 1) for X centred (and scaled), S v_i = lambda_i v_i; every component comes with a certificate
+    r_i >= ||S v_i - lambda_i v_i|| / lambda_i, so that |lambda - lambda_i| <= r_i lambda_i for some eigenvalue lambda of S,
+    and the angle to its eigenvector is at most about r_i lambda_i / gap.
+
+    Parameters
+    ----------
+    n_components : int, float in (0, 1), or None
+        Number of components; or the fraction of the total variance to explain, for which only the trace is needed;
+        or None for all min(n_samples, n_features).
+    scale : None or "unit"
+        "unit" divides each feature by its standard deviation (n - 1): PCA of the correlation matrix.
+    missing : "error" or "mean"
+        What to do with NaN: refuse, or let it stand at its feature's mean. Infinite values are always refused.
+    whiten : bool
+        Divide scores by the square root of the explained variance.
+    solver : "auto", "covariance", "gram", "krylov" or "power"
+        "covariance": the d x d matrix in one sweep. "gram": the n x n matrix, when samples are few. "krylov": block
+        Lanczos, one sweep a block, for everything larger. "power": power method with peeling. "auto" takes the cheapest
+        that fits the memory limit.
+    tol : float
+        Largest certificate allowed. Data of low precision are handled in float64 if the tolerance needs it.
+    memory : str, int or None
+        Limit on the resident size of this process, as "600MB" or in bytes; half of what is available unless given.
+    random_state : int, RandomState or None
+        Seed of the random start of "krylov" and "power".
+    progress : callable or None
+        Called with a `streampca.progress.Step` when a partition is done.
+
+    Attributes
+    ----------
+    components_ : (n_components, n_features), orthonormal rows, the largest entry of each positive.
+    explained_variance_, explained_variance_ratio_, singular_values_ : (n_components,).
+    mean_, scale_ : (n_features,); scale_ is None without scaling.
+    noise_variance_ : mean of the eigenvalues left out.
+    total_variance_ : trace of S.
+    certificate_ : (n_components,).
+    converged_, advice_ : whether tol was reached, and what to know or do otherwise.
+    n_sweeps_ : reads of all the data that `fit` took.
+    result_ : xarray.Dataset of all this, labelled as the data were; scores are in it after `fit_transform`, and
+        where the fit gave them anyway.
+
+    Examples
+    --------
+    >>> import numpy as np, streampca
+    >>> X = np.random.default_rng(0).normal(size=(1000, 5)) * [9, 5, 1, 1, 1]
+    >>> model = streampca.PCA(n_components=2).fit(X)
+    >>> model.explained_variance_ratio_.round(2).tolist()
+    [0.74, 0.24]
+    >>> bool(model.certificate_.max() < 1e-12)
+    True
+    """
+
+    def __init__(
+        self,
+        n_components: int | float | None = None,
+        *,
+        scale: str | None = None,
+        missing: str = "error",
+        whiten: bool = False,
+        solver: str = "auto",
+        tol: float = DEFAULT_TOL,
+        memory: str | int | None = None,
+        random_state: Any = 0,
+        progress: Progress | None = None,
+    ):
+        self.n_components = n_components
+        self.scale = scale
+        self.missing = missing
+        self.whiten = whiten
+        self.solver = solver
+        self.tol = tol
+        self.memory = memory
+        self.random_state = random_state
+        self.progress = progress
+
+    def fit(self, X: Any, y: None = None, *, sample_dims: Sequence[str] | None = None) -> PCA:  # noqa: ARG002
+        """Find the components of X: an array, a path, or anything that `open_source` takes.
+
+        Parameters
+        ----------
+        X : samples x features.
+        y : ignored.
+        sample_dims : dimensions of labelled data that make up the samples; the first one unless given.
+        """
+        self._fit(self._source(X, sample_dims, reset=True))
+        return self
+
+    def fit_transform(self, X: Any, y: None = None, *, sample_dims: Sequence[str] | None = None) -> Any:  # noqa: ARG002
+        """Find the components and return the scores of X; at most one sweep more than `fit`."""
+        source = self._source(X, sample_dims, reset=True)
+        matrix, threads = self._fit(source)
+        scores, self._found = scores_of(self._found, matrix, threads, self.progress or silent)
+        self._set_attributes(source, scores)
+        return _like(X, _whitened(scores, self._found, self.whiten), source)
+
+    def _fit(self, source: Source) -> tuple[Any, int]:
+        request = self._request()
+        threads = request.plan(source).threads
+        self._found, matrix = fit_components(source, request)
+        self._summary: Summary | None = None
+        self._set_attributes(source, self._found.scores)
+        return matrix, threads
+
+    def partial_fit(self, X: Any, y: None = None) -> PCA:  # noqa: ARG002
+        """Take in one more batch of samples.
+
+        Exact, whatever the order and size of the batches, while the d x d covariance fits the memory limit. Beyond that
+        a sketch of max(4 k, k + 64) rows is merged with each batch (k = 32 if n_components is not a number), and what was
+        cut off is in the certificate. Missing values are refused: their mean is not known until all batches are.
+        """
+        fresh = getattr(self, "_summary", None) is None
+        source = self._source(X, None, reset=fresh)
+        d = source.shape[1]
+        rows = None if 5 * 8 * d * d < memory_limit(self.memory) else self._sketch_rows()
+        step = max(1, min(source.chunks[0], (rows or source.chunks[0])))
+        for start in range(0, source.shape[0], step):
+            batch, _ = source.read(slice(start, min(start + step, source.shape[0])), slice(0, d))
+            _refuse_gaps(batch, source.name)
+            part = summarise(batch, rows)
+            self._summary = part if fresh else combine_summaries(self._summary, part)
+            fresh = False
+        if self._summary.n_samples > 1:
+            self._found = components_of(self._summary, self._clipped_request())
+            self._set_attributes(source, None)
+        return self
+
+    def _sketch_rows(self) -> int:
+        k = self.n_components if isinstance(self.n_components, int) else 32
+        return max(4 * k, k + 64)
+
+    def merge(self, other: PCA) -> PCA:
+        """Return the PCA of the samples of both, which must be disjoint: as if fitted on their union.
+
+        Exact where both were fitted by solver="covariance" or by `partial_fit` under the memory limit. Sites can share
+        these accumulators (`accumulator_`) instead of their data.
+        """
+        check_is_fitted(self)
+        check_is_fitted(other)
+        both = combine_summaries(self._summary_of(), other._summary_of())
+        return self._from_summary(both)
+
+    @property
+    def accumulator_(self) -> xarray.Dataset:
+        """Count, mean, M2 and scatter as a Dataset, to be saved, sent and merged elsewhere by `from_accumulator`."""
+        check_is_fitted(self)
+        return accumulator_dataset(self._summary_of())
+
+    def from_accumulator(self, accumulator: xarray.Dataset) -> PCA:
+        """Return a PCA with these parameters, fitted from the accumulator of another."""
+        return self._from_summary(summary_from(accumulator))
+
+    def _from_summary(self, summary: Summary) -> PCA:
+        merged: PCA = type(self)(**self.get_params())
+        merged._summary = summary
+        merged._found = components_of(summary, merged._clipped_request())
+        merged._set_attributes(None, None)
+        return merged
+
+    def _summary_of(self) -> Summary:
+        return summary_of(self._found, self._summary)
+
+    def transform(self, X: Any) -> Any:
+        """Return the scores (X - mean) / scale V; one sweep. Dask in, lazy Dask out; xarray in, xarray out."""
+        check_is_fitted(self)
+        found = self._found
+        if type(X).__module__.startswith("dask.array"):
+            source = self._source(X, None, reset=False)
+            check_width(source, found)
+            block_scores = partial(_block_scores, found=found, missing=self.missing, whiten=self.whiten)
+            return lazy_rows(X.reshape(source.shape), block_scores, len(found.components), tile_dtype(source.dtype))
+        source = self._source(X, None, reset=False)
+        scores, _ = project(source, found, self.missing, self.memory, self.progress or silent)
+        return _like(X, _whitened(scores, found, self.whiten), source)
+
+    def inverse_transform(self, X: Any) -> Any:
+        """Map scores back to samples: (X V') scale + mean."""
+        check_is_fitted(self)
+        found = self._found
+        weights = np.sqrt(found.explained_variance) if self.whiten else np.ones(len(found.components))
+        components = found.components * weights[:, None]
+        if type(X).__module__.startswith("dask.array"):
+            return found.scaling.restore(X @ components)
+        if type(X).__module__.startswith("xarray."):
+            return self._unproject(X, components)
+        scores = np.asarray(X)
+        restored = found.scaling.restore(scores @ components)
+        return restored.astype(np.result_type(scores.dtype, np.float32)) if scores.dtype.kind == "f" else restored
+
+    def _unproject(self, scores: Any, components: Array) -> Any:
+        import xarray
+
+        dims = [dim for dim in scores.dims if dim != "component"]
+        flat = scores.transpose(*dims, "component")
+        features = (self._labels or plain_axes((1, len(self._found.mean))))[1]
+        values = self._found.scaling.restore(flat.values @ components)
+        values = values.reshape(*flat.shape[:-1], *features.sizes)
+        coords = {name: c for name, c in flat.coords.items() if "component" not in c.dims} | dict(features.coords)
+        return xarray.DataArray(values, dims=(*dims, *features.dims), coords=coords)
+
+    def score_samples(self, X: Any) -> Array:
+        """Return the log-likelihood of each sample under the PPCA model; of the scaled features, if scaled."""
+        check_is_fitted(self)
+        source = self._source(X, None, reset=False)
+        scores, squares = project(source, self._found, self.missing, self.memory, self.progress or silent)
+        return log_likelihood(scores, squares, self._found)
+
+    def score(self, X: Any, y: None = None) -> float:  # noqa: ARG002
+        """Return the mean log-likelihood of the samples."""
+        return float(np.mean(self.score_samples(X)))
+
+    def get_covariance(self) -> Array:
+        """Return the model's covariance (d x d), V (L - s2 I) V' + s2 I, of the scaled features, if scaled."""
+        check_is_fitted(self)
+        V, s2 = self._found.components, self._found.noise_variance
+        excess = np.maximum(self._found.explained_variance - s2, 0.0)
+        covariance = (V.T * excess) @ V
+        covariance.flat[:: len(covariance) + 1] += s2
+        return covariance
+
+    def get_precision(self) -> Array:
+        """Return the inverse of the model's covariance, by the k x k system where there is noise."""
+        check_is_fitted(self)
+        V, l, s2 = self._found.components, self._found.explained_variance, self._found.noise_variance
+        if s2 == 0 or len(V) == V.shape[1]:
+            return np.asarray(np.linalg.inv(self.get_covariance()))
+        precision = (V.T * (1 / l - 1 / s2)) @ V
+        precision.flat[:: len(precision) + 1] += 1 / s2
+        return precision
+
+    def reconstruction_error(self, X: Any) -> Array:
+        """Return ||x - x_k||^2 of each sample: its squared distance from the subspace, of the scaled features, if scaled."""
+        check_is_fitted(self)
+        source = self._source(X, None, reset=False)
+        scores, squares = project(source, self._found, self.missing, self.memory, self.progress or silent)
+        return np.asarray(np.maximum(squares.astype(np.float64) - (scores.astype(np.float64) ** 2).sum(axis=1), 0.0))
+
+    def reconstruction_curve(self) -> Array:
+        """Return J(m) for m = 0 .. k: the sum of the eigenvalues left out by the first m components, from the trace."""
+        check_is_fitted(self)
+        left = self._found.total_variance - np.cumsum([0.0, *self._found.explained_variance])
+        return np.asarray(np.maximum(left, 0.0))
+
+    def _request(self) -> Request:
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        return Request(
+            self.n_components, self.scale, self.missing, self.solver, self.tol, self.memory, seed,
+            keep_scatter=True, progress=self.progress or silent,
+        )  # fmt: skip
+
+    def _clipped_request(self) -> Request:
+        """Return the request with no more components than the samples so far can give."""
+        request = self._request()
+        if self._summary is None or not isinstance(self.n_components, (int, np.integer)):
+            return request
+        most = min(self._summary.n_samples, len(self._summary.moments.mean))
+        return replace(request, n_components=min(int(self.n_components), most) if self.n_components > 0 else self.n_components)
+
+    def _source(self, X: Any, sample_dims: Sequence[str] | None, reset: bool) -> Source:
+        """Open X; plain arrays and data frames are checked as scikit-learn checks them."""
+        home = type(X).__module__.partition(".")[0]
+        if isinstance(X, (str, Source)) or hasattr(X, "__fspath__") or home in ("dask", "zarr", "xarray"):
+            source = open_source(X, sample_dims=sample_dims)
+            if reset:
+                self.n_features_in_ = source.shape[1]
+                if hasattr(self, "feature_names_in_"):
+                    del self.feature_names_in_
+            return source
+        array = validate_data(self, X, reset=reset, dtype="numeric", ensure_all_finite=False, ensure_min_samples=1)
+        return open_source(array)
+
+    def _set_attributes(self, source: Source | None, scores: Array | None) -> None:
+        found = self._found
+        self.components_ = found.components
+        self.explained_variance_ = found.explained_variance
+        self.explained_variance_ratio_ = found.explained_variance_ratio
+        self.singular_values_ = np.sqrt(found.explained_variance * (found.n_samples - 1))
+        self.mean_ = found.mean
+        self.scale_ = found.scale
+        self.noise_variance_ = found.noise_variance
+        self.total_variance_ = found.total_variance
+        self.certificate_ = found.certificate
+        self.converged_ = found.converged
+        self.advice_ = found.advice
+        self.n_sweeps_ = found.n_sweeps
+        self.n_components_ = len(found.components)
+        self.n_samples_ = found.n_samples
+        self.n_features_in_ = len(found.mean)
+        self._labels = (source.samples, source.features) if source is not None else None
+        self._scores = scores
+        self._origin = (source.name, source.fingerprint()) if source is not None else ("merged accumulators", "")
+
+    @property
+    def result_(self) -> xarray.Dataset:
+        """All that was found, as a labelled Dataset with its provenance."""
+        check_is_fitted(self)
+        samples, features = self._labels or plain_axes((self._found.n_samples, len(self._found.mean)))
+        parameters = {name: value for name, value in self.get_params().items() if name != "progress"}
+        attributes = provenance(self._found, *self._origin, parameters)
+        return pca_dataset(self._found, samples, features, attributes, self._scores)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Tell whether there is anything to transform by."""
+        return hasattr(self, "_found")
+
+    def __sklearn_tags__(self) -> Any:
+        """Say which types are kept, and whether NaN is allowed."""
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        tags.input_tags.allow_nan = self.missing == "mean"
+        return tags
+
+    @property
+    def _n_features_out(self) -> int:
+        return len(self._found.components)
+
+
+def _whitened(scores: Array, found: Components, whiten: bool) -> Array:
+    """Return the scores divided by their standard deviation, if asked for; directions without variance stay zero."""
+    if not whiten:
+        return scores
+    deviation = np.sqrt(found.explained_variance)
+    smallest = np.finfo(scores.dtype).eps
+    return scores / np.maximum(deviation, smallest).astype(scores.dtype)
+
+
+def _block_scores(block: Array, *, found: Components, missing: str, whiten: bool) -> Array:
+    """Return the scores of one block of a lazy array."""
+    T = np.empty(block.shape, tile_dtype(block.dtype))
+    found.scaling.apply(T, block, slice(None))
+    if block.dtype.kind == "f" and not np.isfinite(block).all():
+        Defects.of(block).refuse(missing, "a block of the Dask array")
+        T[np.isnan(T)] = 0
+    return _whitened(T @ found.components.T.astype(T.dtype), found, whiten)
+
+
+def _refuse_gaps(batch: Array, name: str) -> None:
+    if batch.dtype.kind == "f" and not np.isfinite(batch).all():
+        Defects.of(batch).refuse("error", name)
+
+
+def _like(X: Any, scores: Array, source: Source) -> Any:
+    """Return scores as X came: labelled for labelled data, else NumPy."""
+    if not type(X).__module__.startswith("xarray."):
+        return scores
+    import xarray
+
+    k = scores.shape[1]
+    coords = {"component": np.arange(1, k + 1), **source.samples.coords}
+    values = scores.reshape(*source.samples.sizes, k)
+    return xarray.DataArray(values, dims=(*source.samples.dims, "component"), coords=coords, name="scores")

@@ -1,0 +1,96 @@
+"""Showing how far a sweep is: bars on a terminal, log lines elsewhere, a callback for programs."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+logger = logging.getLogger("streampca")
+
+
+@dataclass(frozen=True)
+class Step:
+    """How far the work is: sweep number and purpose, partitions done of all, seconds so far and still to go."""
+
+    sweep: int
+    label: str
+    done: int
+    total: int
+    seconds: float
+    note: str = ""
+
+    @property
+    def eta(self) -> float | None:
+        """Seconds that this sweep still takes at the pace so far."""
+        return self.seconds / self.done * (self.total - self.done) if self.done else None
+
+
+Progress = Callable[[Step], None]
+
+
+def silent(step: Step) -> None:
+    """Show nothing."""
+
+
+class LogProgress:
+    """One log line at the end of each sweep, and one every `every` seconds within it."""
+
+    def __init__(self, every: float = 30.0):
+        self._every = every
+        self._last = time.monotonic()
+
+    def __call__(self, step: Step) -> None:
+        now = time.monotonic()
+        if step.done < step.total and now - self._last < self._every:
+            return
+        self._last = now
+        left = "" if step.done == step.total or step.eta is None else f", {step.eta:.0f} s left in this sweep"
+        note = f" ({step.note})" if step.note else ""
+        logger.info(
+            "sweep %d, %s: %d of %d partitions in %.1f s%s%s",
+            step.sweep, step.label, step.done, step.total, step.seconds, left, note,
+        )  # fmt: skip
+
+
+class BarProgress:
+    """One line on the terminal that is drawn anew: sweep, bar, time left."""
+
+    def __init__(self) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import Progress as RichProgress
+
+        self._bars = RichProgress(
+            TextColumn("sweep {task.fields[sweep]} {task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}"),
+            transient=True,
+        )
+        self._task = self._bars.add_task("", sweep=0, note="", total=None)
+        self._sweep = 0
+
+    def __call__(self, step: Step) -> None:
+        if step.sweep != self._sweep:
+            self._sweep = step.sweep
+            self._bars.reset(self._task, total=step.total)
+        self._bars.update(
+            self._task, completed=step.done, description=step.label, sweep=step.sweep, note=step.note, total=step.total
+        )
+
+    def __enter__(self) -> BarProgress:
+        self._bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bars.stop()
+
+
+def on_terminal() -> bool:
+    """Tell whether a person is looking."""
+    return sys.stderr.isatty()

@@ -1,0 +1,160 @@
+"""What solvers share: the problem, the answer, and the error that rounding alone can make.
+
+Every solver finds leading eigenpairs of S = A'A / (n - 1), where A is the centred and scaled matrix with its rows along
+the block axis: S is the covariance of the features (cut along samples) or the Gram matrix of the samples over n - 1 (cut
+along features). Both have the same non-zero eigenvalues.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streampca.accumulators import Moments, Statistic
+from streampca.errors import InputError
+from streampca.scaling import Scaling, scale_of
+from streampca.sweeps import Sweeps
+
+Array = NDArray[Any]
+logger = logging.getLogger("streampca")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """How many components: a number, or as many as explain a fraction of the variance; each to a tolerance."""
+
+    n_components: int | None
+    fraction: float | None
+    tol: float
+
+    def count(self, values: Array, trace: float) -> int | None:
+        """Return how many of these leading eigenvalues are wanted; None if there are too few of them yet."""
+        if self.n_components is not None:
+            return self.n_components if len(values) >= self.n_components else None
+        assert self.fraction is not None
+        enough = np.cumsum(values) > self.fraction * trace * (1 - 1e-12)
+        return int(enough.argmax()) + 1 if enough.any() else None
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Leading eigenpairs of S, each with its certificate.
+
+    Attributes
+    ----------
+    values, vectors : eigenvalues (k,), descending, and eigenvectors (N x k).
+    certificate : (k,) bounds on ||S u - theta u|| / theta, rounding included.
+    trace : sum of all eigenvalues, the total variance.
+    moments, scaling : of the features.
+    converged : whether every certificate is within the tolerance.
+    advice : what to know or do, in words; empty where all is well.
+    scatter : A'A where the solver formed it about the features' mean, unscaled; it merges.
+    """
+
+    values: Array
+    vectors: Array
+    certificate: Array
+    trace: float
+    moments: Moments
+    scaling: Scaling
+    converged: bool
+    advice: str = ""
+    scatter: Array | None = None
+
+
+class Solver(Protocol):
+    """Finds eigenpairs by sweeping."""
+
+    def solve(self, sweeps: Sweeps, wanted: Wanted) -> Solution:
+        """Return the leading eigenpairs wanted."""
+
+
+def learn_moments(sweeps: Sweeps, folds_scale: bool) -> Moments | None:
+    """Sweep for means and scales beforehand where they cannot be had along with the first product.
+
+    Cut along features, each tile has its features whole. Cut along samples, values about part means merge exactly,
+    but not if missing entries are to stand at the mean, nor if products need the scale (`folds_scale` is false).
+    """
+    matrix = sweeps.matrix
+    fills = matrix.missing == "mean" and matrix.source.dtype.kind == "f"
+    if matrix.axis == 1 or not (fills or (matrix.scale is not None and not folds_scale)):
+        return None
+    moments = sweeps.moments()
+    know_scaling(sweeps, moments)
+    return moments
+
+
+def know_scaling(sweeps: Sweeps, moments: Moments) -> float:
+    """Let the matrix use these means and scales from now on; returns the total variance of what it then yields."""
+    n_samples = sweeps.matrix.source.shape[0]
+    scale = scale_of(moments, sweeps.matrix.scale, n_samples)
+    sweeps.matrix = sweeps.matrix.with_scaling(Scaling(moments.mean, scale))
+    variance = moments.variance(n_samples)
+    trace = float(np.sum(variance if scale is None else variance / scale**2))
+    if not np.isfinite(trace):
+        raise InputError(f"{sweeps.matrix.source.name}: the variance overflows; divide the data by a large number")
+    if trace <= 0:
+        raise InputError(f"{sweeps.matrix.source.name}: all samples are the same (total variance is zero); there is nothing to find")
+    return trace
+
+
+def first_sweep(sweeps: Sweeps, statistic: Statistic, label: str, folds_scale: bool = False) -> tuple[Any, Moments, float]:
+    """Sweep for a statistic and, as cheaply as the cut allows, for the moments; returns both and the trace."""
+    early = learn_moments(sweeps, folds_scale)
+    value, moments = sweeps.run(statistic, label)
+    moments = early or moments
+    assert moments is not None
+    return value, moments, know_scaling(sweeps, moments)
+
+
+def rounding(sweeps: Sweeps, statistic: Statistic, dense: bool) -> float:
+    """Error in S x relative to the largest eigenvalue, from rounding in the tiles' type.
+
+    Rounding errors of a sum of t terms add up like sqrt(t) (Higham & Mary 2019); sums across tiles are float64. For a
+    whole matrix of N columns the random errors have a norm of about sqrt(N) times that of one entry.
+    """
+    matrix = sweeps.matrix
+    t = min(statistic.tile_length(matrix.n_full, matrix.dtype.itemsize), matrix.n_block)
+    unit = float(np.finfo(matrix.dtype).eps) / 2
+    return unit * (8 + np.sqrt(t) + (2 if dense else 1) * np.sqrt(matrix.n_full))
+
+
+def certify(values: Array, residuals: Array, floor: float) -> Array:
+    """Return (residual + rounding) / eigenvalue, infinite where the eigenvalue is zero."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        bound = (residuals + floor * values[0]) / values
+    return np.where(values > 0, bound, np.inf)
+
+
+def is_null(values: Array, n_full: int) -> Array:
+    """Tell which eigenvalues are zero to double precision: their directions are arbitrary, and no tolerance applies."""
+    return np.asarray(values <= max(n_full, 64) * np.finfo(np.float64).eps * values[0])
+
+
+def use_float64(sweeps: Sweeps, tol: float) -> bool:
+    """Change to float64 tiles if they are not in use already, and say so."""
+    if sweeps.matrix.dtype == np.float64:
+        return False
+    logger.info("tol=%g is below what float32 tiles can certify here; going on with float64 tiles", tol)
+    sweeps.matrix = replace(sweeps.matrix, dtype=np.dtype(np.float64))
+    return True
+
+
+def shortfall(certificate: Array, null: Array, wanted: Wanted, cure: str) -> str:
+    """Say which components miss the tolerance, by how much, and what to do."""
+    missed = np.flatnonzero((certificate > wanted.tol) & ~null)
+    if missed.size == 0:
+        return ""
+    which = f"component {missed[0] + 1}" if missed.size == 1 else f"{missed.size} components, the first of them {missed[0] + 1},"
+    return f"{which} stopped short of tol={wanted.tol:g}: certificate {certificate[missed].max():.2g}; {cure}"
+
+
+def null_advice(null: Array) -> str:
+    """Say from which component on the variance is zero."""
+    if not null.any():
+        return ""
+    return f"the data have {int((~null).sum())} directions with variance; components after that are arbitrary, with eigenvalue 0"

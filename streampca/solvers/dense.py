@@ -1,0 +1,86 @@
+"""`covariance` and `gram`: form the N x N matrix S in one sweep, then `eigh`.
+
+Cut along samples, S is the covariance of d features; cut along features, it is the Gram matrix of n samples (the N < d
+trick: when samples are fewer than features, the small side holds the same eigenvalues).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import eigh
+
+from streampca.accumulators import Scatter, symmetric
+from streampca.solvers.base import (
+    Solution,
+    Wanted,
+    certify,
+    first_sweep,
+    is_null,
+    null_advice,
+    rounding,
+    shortfall,
+    use_float64,
+)
+from streampca.sweeps import Sweeps, one_blas_thread
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Dense:
+    """Eigenpairs of the whole matrix S; `keep_scatter` hands A'A on, so that results can be merged later."""
+
+    keep_scatter: bool = False
+
+    def solve(self, sweeps: Sweeps, wanted: Wanted) -> Solution:
+        """Return the leading eigenpairs wanted, after one sweep (two where float32 cannot certify them)."""
+        solution = self._attempt(sweeps, wanted)
+        if not solution.converged and use_float64(sweeps, wanted.tol):
+            solution = self._attempt(sweeps, wanted)
+        return solution
+
+    def _attempt(self, sweeps: Sweeps, wanted: Wanted) -> Solution:
+        matrix = sweeps.matrix
+        label = "covariance" if matrix.axis == 0 else "Gram matrix"
+        scatter, moments, trace = first_sweep(sweeps, Scatter(), label, folds_scale=True)
+        S = symmetric(scatter)
+        scaling = sweeps.matrix.scaling
+        assert scaling is not None
+        kept = S.copy() if self.keep_scatter and matrix.axis == 0 else None
+        # A tile that was centred by its own mean is not scaled yet; entry by entry this loses no digits.
+        if matrix.merges_means and scaling.scale is not None:
+            S /= scaling.scale[:, None]
+            S /= scaling.scale[None, :]
+        S /= matrix.source.shape[0] - 1
+        values, vectors = leading_pairs(S, wanted, trace)
+        floor = rounding(sweeps, Scatter(), dense=True)
+        certificate = certify(values, np.zeros_like(values), floor)
+        null = is_null(values, len(S)) & (matrix.dtype == np.float64)
+        cure = "the eigenvalue is too small beside the largest for double precision; ask for fewer components"
+        advice = shortfall(certificate, null, wanted, cure)
+        return Solution(
+            values, vectors, certificate, trace, moments, scaling,
+            converged=not advice, advice=advice or null_advice(null), scatter=kept,
+        )  # fmt: skip
+
+
+def leading_pairs(S: Array, wanted: Wanted, trace: float) -> tuple[Array, Array]:
+    """Return as many leading eigenpairs of S as are wanted, descending; S is destroyed where it can be.
+
+    For a fraction of the variance, the number asked for grows until their sum reaches it: only the trace is needed.
+    """
+    N = len(S)
+    k = wanted.n_components or min(N, 16)
+    while True:
+        final = wanted.n_components is not None
+        with one_blas_thread:
+            values, vectors = eigh(S, subset_by_index=(N - k, N - 1), overwrite_a=final, check_finite=False)
+        values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1]
+        count = wanted.count(values, trace) or (k if k == N else None)
+        if count is not None:
+            return values[:count], vectors[:, :count]
+        k = min(N, 4 * k)

@@ -1,0 +1,207 @@
+"""`krylov`: block power iteration that keeps its blocks (block Lanczos), with Rayleigh-Ritz and a certificate.
+
+    V_1 = orth(random);  each sweep:  W = S V_j,  H = V'W,  T = V'SV,  theta, Y = eigh(T),  R = (I - VV') W = V_{j+1} B
+    S u_i - theta_i u_i = R y_i(last block)  for u_i = V y_i,  so  r_i = ||B y_i(last)|| / theta_i  costs no sweep
+
+V is orthogonalised in full, twice. When it would pass the memory limit it is cut back to the best Ritz vectors (thick
+restart), to which the next block is coupled as before.
+
+References: Golub & Underwood (1977), The block Lanczos method; Wu & Simon (2000), SIAM J. Matrix Anal. Appl. 22, 602;
+Musco & Musco (2015), NIPS, for the bound from a random start.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streampca.accumulators import Product
+from streampca.solvers.base import (
+    Solution,
+    Wanted,
+    certify,
+    first_sweep,
+    is_null,
+    null_advice,
+    rounding,
+    shortfall,
+    use_float64,
+)
+from streampca.sweeps import Sweeps, one_blas_thread
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Krylov:
+    """Block Lanczos with Rayleigh-Ritz and thick restart.
+
+    Parameters
+    ----------
+    block_size : columns of each block, b.
+    max_basis : columns that the basis V may have; at least k + 2 b, or N.
+    seed : of the random start.
+    max_sweeps : after which it stops, wherever it is.
+    """
+
+    block_size: int
+    max_basis: int
+    seed: int | np.random.SeedSequence | None = 0
+    max_sweeps: int = 200
+
+    def solve(self, sweeps: Sweeps, wanted: Wanted) -> Solution:
+        """Return the leading eigenpairs wanted."""
+        matrix = sweeps.matrix
+        N, n_samples = matrix.n_full, matrix.source.shape[0]
+        rng = np.random.default_rng(self.seed)
+        with one_blas_thread:
+            basis = _Basis(N, min(self.max_basis, N), rng)
+            block = basis.start(rng.standard_normal((N, min(self.block_size, N))))
+        W, moments, trace = first_sweep(sweeps, Product(block.astype(matrix.dtype)), "krylov")
+        while True:
+            with one_blas_thread:
+                basis.expand(W / (n_samples - 1))
+                values, residuals = basis.ritz()
+            floor = rounding(sweeps, Product(block), dense=False)
+            certificate = certify(values, residuals, floor)
+            null = is_null(values, N) & (sweeps.matrix.dtype == np.float64)
+            count = wanted.count(values, trace)
+            sweeps.note = _note(certificate, count, values, trace)
+            if count is not None and (certificate[:count] <= wanted.tol)[~null[:count]].all():
+                break
+            if basis.complete or sweeps.n_sweeps >= self.max_sweeps:
+                count = count or len(values)
+                if not (basis.complete and use_float64(sweeps, wanted.tol)):
+                    break
+                block = basis.restart_from(self.block_size)
+            elif self._rounding_blocks(count, values, residuals, floor, wanted) and use_float64(sweeps, wanted.tol):
+                block = basis.restart_from(self.block_size)
+            else:
+                with one_blas_thread:
+                    kept = count if count is not None else len(values)
+                    block = basis.next_block(self.block_size, kept)
+                if block is None:
+                    count = count or len(values)
+                    break
+            W, _ = sweeps.run(Product(block.astype(sweeps.matrix.dtype)), "krylov")
+        with one_blas_thread:
+            vectors = basis.vectors(count)
+        advice = shortfall(certificate[:count], null[:count], wanted, self._cure(sweeps))
+        if wanted.count(values[:count], trace) is None and not advice:
+            advice = f"only {count} components were found under the memory limit; raise it"
+        scaling = sweeps.matrix.scaling
+        assert scaling is not None
+        return Solution(
+            values[:count], vectors, certificate[:count], trace, moments, scaling,
+            converged=not advice, advice=advice or null_advice(null[:count]),
+        )  # fmt: skip
+
+    def _rounding_blocks(self, count: int | None, values: Array, residuals: Array, floor: float, wanted: Wanted) -> bool:
+        """Tell whether rounding is what keeps the wanted certificates above tol: the residuals have come down to it."""
+        if count is None:
+            return False
+        reach = np.maximum(wanted.tol * values[:count] - floor * values[0], 2 * floor * values[0])
+        return bool((residuals[:count] <= reach).all())
+
+    def _cure(self, sweeps: Sweeps) -> str:
+        if sweeps.n_sweeps >= self.max_sweeps:
+            return "raise max_sweeps or tol"
+        return "the eigenvalue is too small beside the largest for double precision; ask for fewer components"
+
+
+def _note(certificate: Array, count: int | None, values: Array, trace: float) -> str:
+    if count is None:
+        return f"{values.sum() / trace:.1%} of the variance so far"
+    return f"certificate {certificate[:count].max():.1e}"
+
+
+class _Basis:
+    """The orthonormal basis V (N x m), its projected matrix T = V'SV, and the last block's residual."""
+
+    def __init__(self, N: int, capacity: int, rng: np.random.Generator):
+        self.V = np.empty((N, capacity), order="F")
+        self.T = np.zeros((capacity, capacity))
+        self.m = 0
+        self.b = 0
+        self._rng = rng
+
+    @property
+    def complete(self) -> bool:
+        """Tell whether V spans the whole space."""
+        return self.m == len(self.V)
+
+    def start(self, block: Array) -> Array:
+        """Begin with the span of this block."""
+        self.m, self.b = 0, block.shape[1]
+        self.V[:, : self.b] = np.linalg.qr(block)[0]
+        return self.V[:, : self.b]
+
+    def expand(self, W: Array) -> None:
+        """Take in W = S V_j: a new column of blocks of T, and what of W lies outside V."""
+        j, m = self.m, self.m + self.b
+        V = self.V[:, :m]
+        H = V.T @ W
+        R = W - V @ H
+        again = V.T @ R
+        R -= V @ again
+        H += again
+        self.T[:m, j:m] = H
+        self.T[j:m, :m] = H.T
+        self.T[j:m, j:m] = (H[j:m] + H[j:m].T) / 2
+        self.R = R
+        self.m = m
+
+    def ritz(self) -> tuple[Array, Array]:
+        """Return all Ritz values, descending, and their residuals ||S u - theta u||."""
+        m = self.m
+        values, Y = np.linalg.eigh(self.T[:m, :m])
+        self.values, self.Y = np.maximum(values[::-1], 0.0), Y[:, ::-1]
+        self._Q, self._B = np.linalg.qr(self.R)
+        residuals = np.linalg.norm(self._B @ self.Y[m - self.b :], axis=0)
+        return self.values, residuals if not self.complete else np.zeros(m)
+
+    def vectors(self, count: int) -> Array:
+        """Return the leading Ritz vectors (N x count)."""
+        return self.V[:, : self.m] @ self.Y[:, :count]
+
+    def next_block(self, block_size: int, kept: int) -> Array | None:
+        """Return the next block, orthonormal to V; restart first if it would not fit; None if even that is no help."""
+        N, capacity = self.V.shape
+        b = min(block_size, N - self.m)
+        block = self._directions(b)
+        if self.m + b > capacity:
+            keep = min(max(kept + block_size // 2, self.m // 2), capacity - b)
+            if keep < kept:
+                return None
+            self.V[:, :keep] = self.vectors(keep)
+            self.T[:] = 0
+            np.fill_diagonal(self.T[:keep, :keep], self.values[:keep])
+            self.m = keep
+        self.b = b
+        new = self.V[:, self.m : self.m + b]
+        new[:] = _orthonormal_to(self.V[:, : self.m], block)
+        return new
+
+    def _directions(self, b: int) -> Array:
+        """Return the directions of R, strongest first; random ones where R has none left."""
+        U, strength, _ = np.linalg.svd(self._B)
+        block = (self._Q @ U)[:, :b]
+        exhausted = strength[:b] <= 1e-14 * self.values[0]
+        if exhausted.any():
+            block[:, exhausted] = self._rng.standard_normal((len(block), int(exhausted.sum())))
+        if block.shape[1] < b:
+            block = np.column_stack([block, self._rng.standard_normal((len(block), b - block.shape[1]))])
+        return block
+
+    def restart_from(self, block_size: int) -> Array:
+        """Forget T, and begin again with the best Ritz vectors as first block."""
+        return self.start(self.vectors(min(block_size, self.m)))
+
+
+def _orthonormal_to(V: Array, block: Array) -> Array:
+    for _ in range(2):
+        block = np.linalg.qr(block - V @ (V.T @ block))[0]
+    return block

@@ -1,0 +1,244 @@
+"""Choosing the cut and the solver: from shape, k, memory and cost, before anything is read."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import dask
+import numpy as np
+
+from streampca.accumulators import STRIP, Scatter, Statistic
+from streampca.budget import Cut, Footprint, cpu_count, cut, footprint, process_bytes, show_bytes, threads_that_fit
+from streampca.errors import InputError
+from streampca.matrix import Matrix, tile_dtype
+from streampca.scaling import check_choice
+from streampca.solvers.base import Solver
+from streampca.solvers.dense import Dense
+from streampca.solvers.krylov import Krylov
+from streampca.solvers.power import Power
+from streampca.sources import Source
+from streampca.sources.resident import Resident
+from streampca.sweeps import active_client
+
+SOLVERS = ("auto", "covariance", "gram", "krylov", "power")
+
+# A rough model of one core, to compare solvers by: what matters is the ratio of these.
+READ_RATE = 6e8  # bytes/s, decoding included
+PRODUCT_RATE = 6e10  # flop/s of a thin product in float32
+SCATTER_RATE = 7.5e10  # multiply-adds/s of A'A in float32, counting N^2 for each row
+EIGH_RATE = 8e9  # flop/s of the reduction to tridiagonal form
+KRYLOV_SWEEPS = 8
+POWER_SWEEPS = 20  # for each component
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What will be done, and what it costs.
+
+    Attributes
+    ----------
+    solver, name, reason : the solver with its parameters, what it is called, and why it was chosen.
+    cut, dtype, threads : how the matrix is cut, the type of its tiles, tasks at a time.
+    peak_bytes, limit_bytes, resident_bytes : memory expected, allowed, and used to keep decoded data.
+    sweep_bytes, sweeps : bytes of one read of all data, and how many are expected.
+    seconds : a rough guess.
+    """
+
+    solver: Solver
+    name: str
+    reason: str
+    cut: Cut
+    dtype: np.dtype[Any]
+    threads: int
+    peak_bytes: int
+    limit_bytes: int
+    resident_bytes: int
+    sweep_bytes: int
+    sweeps: int
+    seconds: float
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Return what a person wants to know of it, as pairs of name and text."""
+        along = "samples" if self.cut.axis == 0 else "features"
+        kept = f", {show_bytes(self.resident_bytes)} of decoded data kept" if self.resident_bytes else ""
+        return [
+            ("solver", f"{self.name}: {self.reason}"),
+            ("sweeps", f"about {self.sweeps}, each {show_bytes(self.sweep_bytes)} uncompressed"),
+            ("partitions", f"{len(self.cut.partitions)} along {along}, {self.threads} at a time, {self.dtype} tiles"),
+            ("memory", f"{show_bytes(self.peak_bytes)} of {show_bytes(self.limit_bytes)} allowed{kept}"),
+            ("time", f"about {self.seconds:.0f} s by a rough model of the machine"),
+        ]
+
+    def matrix(self, source: Source, scale: str | None, missing: str) -> Matrix:
+        """Return the source cut and scaled as planned."""
+        kept = Resident(source, self.resident_bytes) if self.resident_bytes else source
+        return Matrix(
+            kept, self.cut.axis, self.dtype, missing=missing, scale=scale,
+            partitions=self.cut.partitions, slab_length=self.cut.slab_length,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Option:
+    """One way to do it: its cost in core-seconds, and the memory that it needs."""
+
+    name: str
+    cut: Cut
+    need: Footprint
+    sweeps: int
+    seconds: float
+    reason: str
+    basis: int = 0
+
+
+def plan(
+    source: Source, k: int | None, solver: str, tol: float, limit: int, seed: Any,
+    keep_scatter: bool = False, extra_sweeps: int = 0,
+) -> Plan:  # fmt: skip
+    """Choose how to find k leading components (None: as many as a fraction of the variance takes).
+
+    Parameters
+    ----------
+    limit : bytes.
+    keep_scatter : the estimator wants A'A, to merge by.
+    extra_sweeps : reads that follow the fit, as for scores.
+    """
+    check_choice("solver", solver, SOLVERS)
+    options = _options(source, k, limit, tol, keep_scatter)
+    if solver != "auto":
+        options = [option for option in options if option.name == solver]
+    fitting = [option for option in options if option.need.peak(1) <= limit]
+    if not fitting:
+        least = min(options, key=lambda option: option.need.peak(1))
+        shape = " x ".join(map(str, source.shape))
+        threads_that_fit(least.need, limit, 1, f"{least.name} on {shape}")
+    best = min(fitting, key=lambda option: option.seconds / _threads(option, limit))
+    threads = _threads(best, limit)
+    repeats = best.sweeps > 1 or best.cut.axis == 1 or extra_sweeps
+    spare = limit - best.need.peak(threads)
+    resident = min(spare, source.n_bytes) if repeats and source.costly and active_client() is None else 0
+    reason = best.reason if solver == "auto" else "as asked"
+    return Plan(
+        solver=_build(best, k, seed, keep_scatter),
+        name=best.name,
+        reason=reason,
+        cut=best.cut,
+        dtype=tile_dtype(source.dtype),
+        threads=threads,
+        peak_bytes=best.need.peak(threads) + resident,
+        limit_bytes=limit,
+        resident_bytes=resident,
+        sweep_bytes=source.n_bytes,
+        sweeps=best.sweeps + extra_sweeps,
+        seconds=best.seconds / threads,
+    )
+
+
+def _threads(option: _Option, limit: int) -> int:
+    return threads_that_fit(option.need, limit, _wanted_threads(option.cut), option.name)
+
+
+def _wanted_threads(plan: Cut) -> int:
+    return max(1, min(int(dask.config.get("num_workers", None) or cpu_count()), len(plan.partitions)))
+
+
+def _build(option: _Option, k: int | None, seed: Any, keep_scatter: bool) -> Solver:
+    if option.name in ("covariance", "gram"):
+        return Dense(keep_scatter)
+    if option.name == "power":
+        return Power(seed)
+    return Krylov(block_size(k), option.basis, seed)
+
+
+def block_size(k: int | None) -> int:
+    """Columns of a Krylov block: a few more than the components, so that the last ones converge with the rest."""
+    return 32 if k is None else max(8, k + max(4, k // 4))
+
+
+def _options(source: Source, k: int | None, limit: int, tol: float, keep_scatter: bool) -> list[_Option]:
+    """List each solver with its natural cut, and the iterative ones with both."""
+    process = process_bytes()
+    options = []
+    for axis in (0, 1):
+        options.append(_dense(source, axis, k, process, keep_scatter))
+        options.append(_krylov(source, axis, k, process, limit, tol))
+        options.append(_power(source, axis, k, process))
+    return options
+
+
+def _dense(source: Source, axis: int, k: int | None, process: int, keep_scatter: bool) -> _Option:
+    n_block, N = source.shape[axis], source.shape[1 - axis]
+    partial = 8 * N * N
+    plan = cut(source, axis, partial)
+    k = k or N
+    copies = 2 + int(keep_scatter and axis == 0) if k < N else 3
+    need = footprint(source, plan, _tile_bytes(source, Scatter(), N), partial, 8 * N * k + (copies - 1) * partial, process)
+    seconds = source.n_bytes / READ_RATE + n_block * N * N / SCATTER_RATE + 4 / 3 * N**3 / EIGH_RATE
+    what = "d x d covariance" if axis == 0 else "n x n Gram matrix (the N < d trick)"
+    reason = f"the {what}, {N} x {N}, takes one sweep and {show_bytes(partial)}"
+    return _Option("covariance" if axis == 0 else "gram", plan, need, 1 + axis, seconds, reason)
+
+
+def _krylov(source: Source, axis: int, k: int | None, process: int, limit: int, tol: float) -> _Option:
+    n, d = source.shape
+    N = source.shape[1 - axis]
+    b = min(block_size(k), N)
+    partial = 8 * N * b
+    plan = cut(source, axis, partial)
+    least = min(N, (k or b) + 2 * b)
+    # Beside the basis: the product, its residual and their factors, and the Ritz vectors of a restart.
+    others = 8 * N * (5 * b + (k or b))
+    tile = _tile_bytes(source, Statistic(), N)
+    smallest = footprint(source, plan, tile, partial, others + 8 * N * least + _components_bytes(source, axis, k), process)
+    wanted = min(N, max(least, (k or b) + 12 * b)) if k is not None else N
+    threads = _wanted_threads(plan)
+    spare = max(0, limit - smallest.peak(threads)) // (8 * N)
+    basis = int(min(wanted, least + spare))
+    need = smallest if basis == least else footprint(
+        source, plan, tile, partial, others + 8 * N * (least if k is None else basis) + _components_bytes(source, axis, k), process
+    )  # fmt: skip
+    sweeps = min(KRYLOV_SWEEPS + max(0, int(-math.log10(tol)) - 3), math.ceil(N / b))
+    seconds = (sweeps + axis) * (source.n_bytes / READ_RATE + 4.0 * n * d * b / PRODUCT_RATE)
+    reason = f"blocks of {b} need about {sweeps} sweeps, and a basis of {N} x {basis}"
+    return _Option("krylov", plan, need, sweeps + axis, seconds, reason, basis)
+
+
+def _power(source: Source, axis: int, k: int | None, process: int) -> _Option:
+    n, d = source.shape
+    N = source.shape[1 - axis]
+    plan = cut(source, axis, 8 * N)
+    count = k or 16
+    need = footprint(
+        source, plan, _tile_bytes(source, Statistic(), N), 8 * N, 8 * N * (count + 8) + _components_bytes(source, axis, k), process
+    )
+    sweeps = POWER_SWEEPS * count
+    seconds = (sweeps + axis) * (source.n_bytes / READ_RATE + 8.0 * n * d / PRODUCT_RATE)
+    return _Option("power", plan, need, sweeps + axis, seconds, "the power method with peeling")
+
+
+def _components_bytes(source: Source, axis: int, k: int | None) -> int:
+    """Bytes of the d x k components, which cut along features come from one more sweep."""
+    return 2 * 8 * source.shape[1] * (k or 16) if axis == 1 else 0
+
+
+def _tile_bytes(source: Source, statistic: Statistic, n_full: int) -> int:
+    """Bytes of a tile, and of the temporary that its product takes."""
+    itemsize = tile_dtype(source.dtype).itemsize
+    width = STRIP if isinstance(statistic, Scatter) else 64
+    return itemsize * n_full * (statistic.tile_length(n_full, itemsize) + min(width, n_full))
+
+
+def check_components(n_components: object, shape: tuple[int, int]) -> tuple[int | None, float | None]:
+    """Return (number, None) or (None, fraction) of what a user gave for n_components."""
+    largest = min(shape)
+    allowed = f"give a whole number from 1 to {largest} (the smaller of {shape[0]} samples and {shape[1]} features), a fraction between 0 and 1, or None for all"
+    if n_components is None:
+        return largest, None
+    if isinstance(n_components, (float, np.floating)) and 0 < n_components < 1:
+        return None, float(n_components)
+    if isinstance(n_components, (int, np.integer)) and not isinstance(n_components, bool) and 1 <= n_components <= largest:
+        return int(n_components), None
+    raise InputError(f"n_components={n_components!r} cannot be used: {allowed}")
+

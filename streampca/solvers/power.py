@@ -1,0 +1,112 @@
+"""`power`: the power method with peeling, as the textbooks give it.
+
+    v <- S v / ||S v||  until  ||S v - theta v|| <= tol theta;   then  S <- S - theta v v'  and the next one
+
+At the end the vectors found are turned within their span, which takes out what the error of one left in the next.
+One sweep an iteration, one vector at a time: for teaching, and to check the other solvers by.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streampca.accumulators import Moments, Product
+from streampca.solvers.base import (
+    Solution,
+    Wanted,
+    certify,
+    first_sweep,
+    is_null,
+    null_advice,
+    rounding,
+    shortfall,
+    use_float64,
+)
+from streampca.sweeps import Sweeps
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Power:
+    """The power method with peeling.
+
+    Parameters
+    ----------
+    seed : of the random start.
+    max_sweeps : after which it stops, wherever it is.
+    """
+
+    seed: int | np.random.SeedSequence | None = 0
+    max_sweeps: int = 1000
+
+    def solve(self, sweeps: Sweeps, wanted: Wanted) -> Solution:
+        """Return the leading eigenpairs wanted, found one after the other."""
+        rng = np.random.default_rng(self.seed)
+        N, n_samples = sweeps.matrix.n_full, sweeps.matrix.source.shape[0]
+        V, SV, values = np.empty((N, 0)), np.empty((N, 0)), np.empty(0)
+        moments: Moments | None = None
+        v = _start(rng, V)
+        trace = 0.0
+        while True:
+            statistic = Product(v[:, None].astype(sweeps.matrix.dtype))
+            if moments is None:
+                Sv, moments, trace = first_sweep(sweeps, statistic, "power")
+            else:
+                Sv, _ = sweeps.run(statistic, "power")
+            Sv = Sv[:, 0] / (n_samples - 1)
+            theta = float(v @ Sv)
+            # What lies along vectors already found is their error, not that of v.
+            rest = Sv - theta * v
+            residual = float(np.linalg.norm(rest - V @ (V.T @ rest)))
+            floor = rounding(sweeps, statistic, dense=False) * max(theta, *values, 0.0)
+            exhausted = sweeps.n_sweeps >= self.max_sweeps
+            sweeps.note = f"component {len(values) + 1}, certificate {(residual + floor) / max(theta, 1e-300):.1e}"
+            if residual + floor > wanted.tol * theta and residual <= 2 * floor and use_float64(sweeps, wanted.tol):
+                continue
+            if residual + floor > wanted.tol * theta / 2 and residual > floor and not exhausted:
+                v = _peel(Sv, values, V, v)
+                continue
+            values, V, SV = np.append(values, max(theta, 0.0)), np.column_stack([V, v]), np.column_stack([SV, Sv])
+            if exhausted or len(values) == N or wanted.count(values, trace) is not None:
+                return self._solution(sweeps, wanted, V, SV, trace, moments)
+            v = _start(rng, V)
+
+    def _solution(self, sweeps: Sweeps, wanted: Wanted, V: Array, SV: Array, trace: float, moments: Moments) -> Solution:
+        """Turn the vectors found into the best ones of their span (Rayleigh-Ritz), in order, with certificates."""
+        T = V.T @ SV
+        values, Y = np.linalg.eigh((T + T.T) / 2)
+        values, Y = np.maximum(values[::-1], 0.0), Y[:, ::-1]
+        vectors = V @ Y
+        residuals = np.linalg.norm(SV @ Y - vectors * values, axis=0)
+        certificate = certify(values, residuals, rounding(sweeps, Product(V[:, :1]), dense=False))
+        null = is_null(values, len(V)) & (sweeps.matrix.dtype == np.float64)
+        advice = shortfall(certificate, null, wanted, "raise max_sweeps or tol, or use solver='krylov'")
+        if wanted.count(values, trace) is None and not advice:
+            advice = f"only {len(values)} components were found in {sweeps.n_sweeps} sweeps; use solver='krylov' for more"
+        scaling = sweeps.matrix.scaling
+        assert scaling is not None
+        return Solution(
+            values, vectors, certificate, trace, moments, scaling, converged=not advice, advice=advice or null_advice(null)
+        )
+
+
+def _start(rng: np.random.Generator, vectors: Array) -> Array:
+    """Return a random unit vector orthogonal to those found."""
+    v = rng.standard_normal(len(vectors))
+    for _ in range(2):
+        v -= vectors @ (vectors.T @ v)
+        v /= np.linalg.norm(v)
+    return v
+
+
+def _peel(Sv: Array, values: Array, vectors: Array, v: Array) -> Array:
+    """Return the next iterate of S - sum theta_i v_i v_i', kept orthogonal to the v_i against rounding."""
+    w = Sv - vectors @ (values * (vectors.T @ v))
+    w -= vectors @ (vectors.T @ w)
+    length = np.linalg.norm(w)
+    return w / length if length > 0 else v

@@ -1,0 +1,124 @@
+"""Where matrices come from. `open_source` turns whatever a user gives into a `Source`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streampca.errors import InputError
+from streampca.sources.arrays import ArraySource, DaskSource
+from streampca.sources.base import Axis, Source
+from streampca.sources.labelled import (
+    NETCDF_SUFFIXES,
+    labelled_source,
+    open_dataset_variable,
+    open_netcdf,
+    split_axes,
+)
+
+__all__ = ["Axis", "Source", "open_source"]
+
+
+def open_source(data: Any, *, variable: str | None = None, sample_dims: Sequence[str] | None = None) -> Source:
+    """Return the source behind an array, a path or a URL.
+
+    Parameters
+    ----------
+    data : NumPy array or anything array-like, Dask array, Zarr array, xarray DataArray or Dataset, a path (.npy, .nc,
+        a Zarr store, `store.zarr/path` inside it), or the URL of a Zarr store.
+    variable : which array of a group, Dataset or NetCDF file.
+    sample_dims : the dimensions of labelled data that make up the samples; the first one unless given.
+    """
+    source = _find(data, variable, tuple(sample_dims) if sample_dims else None)
+    source.check()
+    return source
+
+
+def _find(data: Any, variable: str | None, sample_dims: tuple[str, ...] | None) -> Source:
+    if isinstance(data, Source):
+        return data
+    if isinstance(data, (str, Path)):
+        return _open_path(str(data), variable, sample_dims)
+    kind = f"{type(data).__module__}.{type(data).__name__}"
+    if kind.startswith("xarray."):
+        array = open_dataset_variable(data, variable, "the Dataset") if kind.endswith("Dataset") else data
+        return labelled_source(array, sample_dims)
+    if kind.startswith("dask."):
+        return DaskSource(data if hasattr(data, "chunks") else data.to_dask_array(lengths=True))
+    if kind.startswith("zarr."):
+        from streampca.sources.zarrs import ZarrSource
+
+        if not hasattr(data, "ndim"):
+            raise InputError("a Zarr group was given; give one of its arrays, e.g. group['name']")
+        return ZarrSource(data)
+    return ArraySource(as_numbers(data))
+
+
+def as_numbers(data: Any) -> np.ndarray[Any, Any]:
+    """Return array-like data as a NumPy array, or say why it cannot be one."""
+    if "scipy.sparse" in sys.modules and sys.modules["scipy.sparse"].issparse(data):
+        raise InputError("a sparse matrix was given; make it dense, e.g. x.toarray(), or store it in Zarr by chunks")
+    try:
+        array = np.asarray(data)
+    except ValueError as error:
+        raise InputError(f"the rows differ in length ({error}); give a rectangular array of numbers") from error
+    if array.dtype == object:
+        try:
+            array = array.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"the array holds Python objects ({error}); convert it to numbers") from error
+    return array
+
+
+def _open_path(location: str, variable: str | None, sample_dims: tuple[str, ...] | None) -> Source:
+    path = Path(location)
+    if "://" in location:
+        return _open_zarr(location, variable, sample_dims)
+    if path.suffix == ".npy" and path.is_file():
+        return ArraySource.from_npy(path)
+    if path.suffix in NETCDF_SUFFIXES and path.is_file():
+        return open_netcdf(path, variable, sample_dims)
+    if path.is_file():
+        raise InputError(f"{location}: not a known kind of file; give a .npy, a .nc or a Zarr store")
+    from streampca.sources.zarrs import is_zarr
+
+    if not is_zarr(path):
+        what = "is a folder but not a Zarr store" if path.is_dir() else "does not exist"
+        raise InputError(f"{location}: {what}; check the path")
+    return _open_zarr(location, variable, sample_dims)
+
+
+def _open_zarr(location: str, variable: str | None, sample_dims: tuple[str, ...] | None) -> Source:
+    """Open a Zarr array: by whole chunks where it lies as it is meant, through xarray where it must be decoded."""
+    from streampca.sources.zarrs import ZarrSource, open_zarr
+
+    array = open_zarr(location, variable)
+    plain = ZarrSource(array)
+    dims = plain.samples.dims + plain.features.dims
+    if "sample" in dims and sample_dims is None and not _CF_KEYS & set(array.attrs):
+        return plain
+    labelled = _with_labels(array, dims)
+    axes = split_axes(labelled, sample_dims)
+    if _CF_KEYS & set(array.attrs) or axes[0].dims + axes[1].dims != dims:
+        return labelled_source(labelled, sample_dims)
+    return ZarrSource(array, axes)
+
+
+# Attributes by which the values in a store differ from the values meant.
+_CF_KEYS = {"scale_factor", "add_offset"}
+
+
+def _with_labels(array: Any, dims: tuple[str, ...]) -> Any:
+    """Return a Zarr array as a DataArray on Dask, with the coordinates of its group if xarray finds them there."""
+    import dask.array
+    import xarray
+
+    parent, _, name = array.path.rpartition("/")
+    try:
+        return xarray.open_zarr(array.store, group=parent or None, chunks={}, consolidated=False)[name]
+    except (KeyError, ValueError, OSError, TypeError):
+        return xarray.DataArray(dask.array.from_zarr(array), dims=dims)

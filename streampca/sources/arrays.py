@@ -1,0 +1,127 @@
+"""Arrays in memory, in .npy files and in Dask graphs."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streampca.errors import InputError
+from streampca.sources.base import Array, Axis, Source, digest, plain_axes
+
+# What one read of an array without chunks of its own brings.
+READ_BYTES = 8 << 20
+# A run of this many bytes along a row is worth a separate read from a memory-mapped file.
+RUN_BYTES = 16 << 10
+
+
+class ArraySource(Source):
+    """A NumPy array, in memory or memory-mapped from a .npy file."""
+
+    def __init__(self, array: Array, axes: tuple[Axis, Axis] | None = None, path: Path | None = None):
+        if array.ndim < 2:
+            raise InputError(
+                f"{path or 'the array'}: expected samples x features, got {array.ndim} dimension(s); "
+                "reshape it to two, e.g. x.reshape(-1, 1) for one feature"
+            )
+        self.name = str(path) if path else "array"
+        self.samples, self.features = axes or plain_axes(array.shape)
+        self.dtype = array.dtype
+        self._array: Array | None = array
+        self._path = path
+        self.chunks = self._cheap_chunks(array)
+
+    def _cheap_chunks(self, array: Array) -> tuple[int, int]:
+        n, d = self.shape
+        itemsize = array.dtype.itemsize
+        rows = max(1, READ_BYTES // max(1, d * itemsize))
+        columns = max(1, READ_BYTES // max(1, n * itemsize))
+        if self._path is not None and array.flags.c_contiguous:
+            columns = max(columns, RUN_BYTES // itemsize)
+        return min(rows, max(n, 1)), min(columns, max(d, 1))
+
+    @classmethod
+    def from_npy(cls, path: Path) -> ArraySource:
+        """Map a .npy file into memory, without reading it."""
+        try:
+            array = np.load(path, mmap_mode="r", allow_pickle=False)
+        except (ValueError, OSError, EOFError) as error:
+            if "Object arrays" in str(error) or "object arrays" in str(error):
+                raise InputError(f"{path}: holds Python objects, not numbers; save a numeric array") from error
+            raise InputError(f"{path}: not a whole .npy file ({error}); write it again with numpy.save") from error
+        return cls(array, path=path)
+
+    def read_block(self, outer_samples: slice, outer_features: slice) -> tuple[Array, int]:
+        """Take a view."""
+        assert self._array is not None
+        index = (outer_samples, *(slice(None),) * (len(self.samples.dims) - 1), outer_features)
+        block = self._array[index]
+        return block, block.nbytes
+
+    def fingerprint(self) -> str:
+        """Hash of shape, type, and the file's size and time, or some of the values."""
+        if self._path is not None:
+            stat = self._path.stat()
+            return digest("npy", self.shape, self.dtype, stat.st_size, stat.st_mtime_ns)
+        assert self._array is not None
+        rows = np.unique(np.linspace(0, self.shape[0] - 1, 16).astype(int))
+        return digest("array", self.shape, self.dtype, np.ascontiguousarray(self._array[rows]).tobytes())
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Ship the path of a file, not what is in it."""
+        return {**self.__dict__, "_array": self._array if self._path is None else None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self._path is not None:
+            self._array = np.load(self._path, mmap_mode="r", allow_pickle=False)
+
+
+class DaskSource(Source):
+    """A Dask array; its own blocks are the partitions, computed by the scheduler that runs the sweep."""
+
+    def __init__(self, array: Any, axes: tuple[Axis, Axis] | None = None):
+        if any(math.isnan(size) for size in array.shape):
+            raise InputError("the Dask array has chunks of unknown size; call compute_chunk_sizes() on it first")
+        if array.ndim < 2:
+            raise InputError(f"the Dask array has {array.ndim} dimension(s); give samples x features")
+        self.name = "dask array"
+        self.samples, self.features = axes or plain_axes(array.shape)
+        self.dtype = array.dtype
+        self.array = array.reshape(self.shape) if array.ndim > 2 else array
+        self.chunks = (max(self.array.chunks[0], default=0), max(self.array.chunks[1], default=0))
+        self.overhead = 1.0
+
+    def read_block(self, outer_samples: slice, outer_features: slice) -> tuple[Array, int]:
+        """Compute a range here and now."""
+        inner = [math.prod(axis.sizes[1:]) for axis in (self.samples, self.features)]
+        index = tuple(slice(s.start * m, s.stop * m) for s, m in zip((outer_samples, outer_features), inner, strict=True))
+        block = np.asarray(self.array[index].compute(scheduler="synchronous"))
+        return block, block.nbytes
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Ship the shape alone: the blocks reach the tasks as arguments."""
+        return {**self.__dict__, "array": None}
+
+    def fingerprint(self) -> str:
+        """Hash of the graph's own name, which Dask derives from what it computes."""
+        return digest("dask", self.shape, self.dtype, self.array.name)
+
+
+class BlockSource(ArraySource):
+    """A computed block of a larger matrix: reads by the indices of the whole."""
+
+    def __init__(self, block: Array, parent_shape: tuple[int, int], axis: int, start: int):
+        super().__init__(block)
+        self._offset = (start, 0) if axis == 0 else (0, start)
+        self.samples, self.features = plain_axes(parent_shape)
+
+    def read_block(self, outer_samples: slice, outer_features: slice) -> tuple[Array, int]:
+        """Take a view, with indices counted from the start of the block."""
+        rows, columns = self._offset
+        return super().read_block(
+            slice(outer_samples.start - rows, outer_samples.stop - rows),
+            slice(outer_features.start - columns, outer_features.stop - columns),
+        )

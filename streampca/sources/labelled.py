@@ -1,0 +1,111 @@
+"""Labelled arrays: xarray DataArrays, and one variable of a Dataset, a NetCDF file or an xarray Zarr store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streampca.errors import InputError
+from streampca.sources.arrays import READ_BYTES, ArraySource, DaskSource
+from streampca.sources.base import Array, Axis, Source, digest
+
+NETCDF_SUFFIXES = (".nc", ".nc4", ".cdf", ".netcdf", ".h5")
+
+
+def labelled_source(array: Any, sample_dims: Sequence[str] | None) -> Source:
+    """Return the source of a DataArray: `sample_dims` (the first dimension unless given), the rest are features."""
+    axes = split_axes(array, sample_dims)
+    array = array.transpose(*axes[0].dims, *axes[1].dims)
+    if array.chunks is not None:
+        return DaskSource(array.data, axes)
+    if isinstance(array.variable._data, np.ndarray):
+        return ArraySource(array.values, axes)
+    return LazySource(array, axes)
+
+
+def split_axes(array: Any, sample_dims: Sequence[str] | None) -> tuple[Axis, Axis]:
+    """Divide the dimensions of a DataArray into those of the samples and those of the features."""
+    dims = tuple(str(dim) for dim in array.dims)
+    given = tuple(sample_dims) if sample_dims else dims[:1]
+    unknown = [dim for dim in given if dim not in dims]
+    if unknown:
+        raise InputError(f"there is no dimension {unknown[0]!r}; the sample dimensions must be among {', '.join(dims)}")
+    rest = tuple(dim for dim in dims if dim not in given)
+    if not rest:
+        raise InputError(f"no dimension is left for features: all of {', '.join(dims)} are sample dimensions")
+    return _axis(array, given), _axis(array, rest)
+
+
+def _axis(array: Any, dims: tuple[str, ...]) -> Axis:
+    coords = {
+        str(name): (tuple(map(str, coord.dims)), coord.values)
+        for name, coord in array.coords.items()
+        if coord.dims and set(coord.dims) <= set(dims) and coord.dtype.kind in "biufUSMmTO"
+    }
+    return Axis(dims, tuple(array.sizes[dim] for dim in dims), coords)
+
+
+class LazySource(Source):
+    """A DataArray that reads from its file when indexed."""
+
+    def __init__(self, array: Any, axes: tuple[Axis, Axis], path: Path | None = None):
+        self._array = array
+        self._path = path
+        self.name = str(path) if path else f"DataArray {array.name or ''}".strip()
+        self.samples, self.features = axes
+        self.dtype = array.dtype
+        self.overhead = 2.0
+        self.costly = True
+        sizes = array.encoding.get("chunksizes") or array.encoding.get("preferred_chunks", {}).values()
+        chunks = dict(zip(array.dims, sizes or (), strict=False))
+        n, d = self.shape
+        rows = chunks.get(self.samples.dims[0], 1) * (n // max(1, self.samples.sizes[0]))
+        columns = chunks.get(self.features.dims[0], 1) * (d // max(1, self.features.sizes[0]))
+        rows = max(rows, READ_BYTES // max(1, d * self.dtype.itemsize))
+        self.chunks = min(rows, n), (min(columns, d) if chunks else d)
+
+    def read_block(self, outer_samples: slice, outer_features: slice) -> tuple[Array, int]:
+        """Read through xarray."""
+        index = {self.samples.dims[0]: outer_samples, self.features.dims[0]: outer_features}
+        try:
+            block = np.ascontiguousarray(self._array.isel(index).values)
+        except (OSError, RuntimeError) as error:
+            raise InputError(f"{self.name}: cannot be read ({error}); check the file against a copy") from error
+        return block, block.nbytes
+
+    def fingerprint(self) -> str:
+        """Hash of shape, type and labels, and of the file's size and time where it is known."""
+        stat = self._path.stat() if self._path else None
+        stamp = (stat.st_size, stat.st_mtime_ns) if stat else None
+        return digest("xarray", self.name, self.shape, self.dtype, self.samples.dims, self.features.dims, stamp)
+
+
+def open_dataset_variable(dataset: Any, variable: str | None, where: str) -> Any:
+    """Choose one variable of a Dataset: the one named, or the only one with two dimensions or more."""
+    if variable is None:
+        fields = [str(name) for name, array in dataset.data_vars.items() if array.ndim >= 2]
+        if len(fields) != 1:
+            listed = ", ".join(map(str, dataset.data_vars)) or "none"
+            raise InputError(f"{where}: name the variable to use; it has {listed}")
+        variable = fields[0]
+    if variable not in dataset:
+        raise InputError(f"{where}: has no variable {variable!r}; it has {', '.join(map(str, dataset.data_vars))}")
+    return dataset[variable]
+
+
+def open_netcdf(path: Path, variable: str | None, sample_dims: Sequence[str] | None) -> Source:
+    """Open one variable of a NetCDF file."""
+    import xarray
+
+    try:
+        dataset = xarray.open_dataset(path)
+    except (ValueError, OSError) as error:
+        first = str(error).splitlines()[0]
+        hint = "; reading NetCDF needs: pip install 'streampca[netcdf]'" if "engine" in str(error) else ""
+        raise InputError(f"{path}: cannot be opened as NetCDF ({first}){hint}") from error
+    array = open_dataset_variable(dataset, variable, str(path))
+    axes = split_axes(array, sample_dims)
+    return LazySource(array.transpose(*axes[0].dims, *axes[1].dims), axes, path)

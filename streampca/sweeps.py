@@ -1,0 +1,232 @@
+"""The sweep: one read of all the data, reduced to something small.
+
+A sweep is a Dask graph of one task a partition and a binary tree of merges. The plan of partitions and the tree are
+fixed by the matrix, never by the workers, and the BLAS has one thread in each task: any engine gives the same bits.
+It runs on the active `distributed.Client` if there is one, else on threads.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+import dask
+from dask.callbacks import Callback
+from dask.delayed import Delayed, delayed
+from threadpoolctl import ThreadpoolController
+
+from streampca.accumulators import Moments, NoStatistic, Statistic, combine_moments
+from streampca.matrix import Defects, Matrix
+from streampca.progress import Progress, Step, silent
+from streampca.sources.arrays import BlockSource, DaskSource
+
+
+class _OneBlasThread:
+    """Holds the BLAS at one thread while anyone is inside; the last to leave restores it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._limit: Any = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._inside == 0:
+                self._limit = ThreadpoolController().limit(limits=1, user_api="blas")
+                self._limit.__enter__()
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                self._limit.__exit__(None, None, None)
+
+    def __reduce__(self) -> str:
+        return "one_blas_thread"
+
+
+one_blas_thread = _OneBlasThread()
+
+
+@dataclass(frozen=True)
+class Partial:
+    """What one partition, or several merged, came to."""
+
+    value: Any
+    moments: tuple[Moments, ...]
+    defects: Defects
+    n_bytes: int
+
+
+def run_partition(matrix: Matrix, statistic: Statistic, start: int, stop: int, check: bool, block: Any = None) -> Partial:
+    """Reduce one partition: its own source, slab by slab, tile by tile."""
+    if block is not None:
+        matrix = replace(matrix, source=BlockSource(block, matrix.source.shape, matrix.axis, start))
+    length = statistic.tile_length(matrix.n_full, matrix.dtype.itemsize)
+    value = statistic.zero(matrix.n_full)
+    moments: list[Moments] = []
+    defects = Defects()
+    n_bytes = 0
+    with one_blas_thread:
+        for tile in matrix.tiles(start, stop, length, check):
+            statistic.update(value, tile.A, tile.start)
+            n_bytes += tile.n_bytes
+            if tile.defects is not None:
+                defects += tile.defects
+            if tile.moments is None:
+                continue
+            if matrix.merges_means and moments:
+                moments = [_merge_means(statistic, value, moments[0], tile.moments)]
+            else:
+                moments.append(tile.moments)
+        value = statistic.finish(value, start)
+    return Partial(value, tuple(moments), defects, n_bytes)
+
+
+def combine(statistic: Statistic, merges_means: bool, a: Partial, b: Partial) -> Partial:
+    """Merge two partials, a before b."""
+    value = statistic.combine(a.value, b.value)
+    moments = a.moments + b.moments
+    if merges_means and moments:
+        with one_blas_thread:
+            moments = (_merge_means(statistic, value, a.moments[0], b.moments[0]),)
+    return Partial(value, moments, a.defects + b.defects, a.n_bytes + b.n_bytes)
+
+
+def _merge_means(statistic: Statistic, value: Any, a: Moments, b: Moments) -> Moments:
+    """Add to value, the sum of two taken about their own means, the term between these (Chan, Golub & LeVeque)."""
+    n_a, n_b = int((a.count + a.missing)[0]), int((b.count + b.missing)[0])
+    statistic.recentre(value, b.mean - a.mean, n_a * n_b / (n_a + n_b))
+    return combine_moments(a, b)
+
+
+@dataclass
+class Sweeps:
+    """Runs sweeps over one matrix and counts them.
+
+    Parameters
+    ----------
+    matrix : replaced by the caller when its scaling becomes known.
+    threads : tasks at a time, when no `distributed.Client` is active.
+    progress : called with a `Step` when a sweep starts and when a partition is done.
+    """
+
+    matrix: Matrix
+    threads: int = 1
+    progress: Progress = silent
+    note: str = ""
+    n_sweeps: int = 0
+    bytes_read: int = 0
+    n_missing: int = 0
+
+    def run(self, statistic: Statistic, label: str, check: bool = False) -> tuple[Any, Moments | None]:
+        """Sweep once; returns the statistic's value, and the features' moments if they were not known before.
+
+        Parameters
+        ----------
+        check : look for missing and infinite values, and refuse them by the matrix's rule.
+        """
+        self.n_sweeps += 1
+        total = self._execute(statistic, label, check or self.matrix.scaling is None)
+        self.bytes_read += total.n_bytes
+        total.defects.refuse(self.matrix.missing, self.matrix.source.name)
+        self.n_missing = max(self.n_missing, total.defects.n_missing)
+        return total.value, Moments.concatenate(list(total.moments)) if total.moments else None
+
+    def moments(self) -> Moments:
+        """Sweep for the moments of the features alone."""
+        moments = self.run(NoStatistic(), "moments")[1]
+        assert moments is not None
+        return moments
+
+    def _execute(self, statistic: Statistic, label: str, check: bool) -> Partial:
+        started = time.monotonic()
+        count = len(self.matrix.partitions)
+
+        def show(done: int) -> None:
+            self.progress(Step(self.n_sweeps, label, done, count, time.monotonic() - started, self.note))
+
+        show(0)
+        client = active_client()
+        if client is not None:
+            matrix, shared = client.scatter([self.matrix, statistic], broadcast=True, hash=False)
+        else:
+            matrix, shared = (delayed(x, traverse=False, pure=False) for x in (self.matrix, statistic))
+        tasks = [
+            delayed(run_partition, pure=False)(matrix, shared, start, stop, check, self._block(start, stop))
+            for start, stop in self.matrix.partitions
+        ]
+        root = _tree(tasks, shared, self.matrix.merges_means)
+        if client is not None:
+            return _compute_on(client, tasks, root, show)
+        # Threads of our own, so that their buffers go when they do.
+        with (
+            ThreadPoolExecutor(self.threads, thread_name_prefix="streampca") as pool,
+            _PartitionCallback({task.key for task in tasks}, show),
+            one_blas_thread,
+        ):
+            result: Partial = dask.compute(root, scheduler="threads", pool=pool)[0]
+        return result
+
+    def _block(self, start: int, stop: int) -> Delayed | None:
+        """Return the range of a Dask array as one task of its own graph; nothing for sources that tasks open."""
+        source = self.matrix.source
+        if not isinstance(source, DaskSource):
+            return None
+        part = source.array[start:stop] if self.matrix.axis == 0 else source.array[:, start:stop]
+        return part.rechunk(part.shape).to_delayed().item()
+
+
+def _tree(level: list[Delayed], statistic: Any, merges_means: bool) -> Delayed:
+    """Merge neighbours, then neighbours of these, until one is left."""
+    merge = delayed(combine, pure=False)
+    while len(level) > 1:
+        pairs = [merge(statistic, merges_means, *level[i : i + 2]) for i in range(0, len(level) - 1, 2)]
+        level = pairs + level[len(level) // 2 * 2 :]
+    return level[0]
+
+
+class _PartitionCallback(Callback):  # type: ignore[misc]
+    """Counts the partitions that Dask's threads finish."""
+
+    def __init__(self, keys: set[str], show: Callable[[int], None]):
+        super().__init__()
+        self._keys, self._show, self._done = keys, show, 0
+
+    def _posttask(self, key: Any, result: Any, dsk: Any, state: Any, worker_id: Any) -> None:  # noqa: ARG002
+        if key in self._keys:
+            self._done += 1
+            self._show(self._done)
+
+
+def active_client() -> Any:
+    """Return the `distributed.Client` in force, or None."""
+    if "distributed" not in sys.modules:
+        return None
+    try:
+        return sys.modules["distributed"].default_client()
+    except ValueError:
+        return None
+
+
+def _compute_on(client: Any, tasks: list[Delayed], root: Delayed, show: Callable[[int], None]) -> Partial:
+    """Run the graph on a cluster, letting go of each partial once it is merged."""
+    *parts, total = client.compute([*tasks, root])
+    for done, future in enumerate(sys.modules["distributed"].as_completed(parts), start=1):
+        future.release()
+        show(done)
+    result: Partial = total.result()
+    return result
+
+
+
+def lazy_rows(array: Any, function: Callable[[Any], Any], n_columns: int, dtype: Any) -> Any:
+    """Return a Dask array of `function` of each block of whole rows of another, not computed yet."""
+    whole = array.rechunk({1: -1})
+    return whole.map_blocks(function, dtype=dtype, chunks=(whole.chunks[0], (n_columns,)), meta=whole._meta.astype(dtype))

@@ -122,7 +122,7 @@ class Statistic:
         """Merge the values of two disjoint sets of rows, a before b."""
         return a + b
 
-    def finish(self, value: Any, start: int) -> Any:  # noqa: ARG002
+    def finish(self, value: Any, start: int) -> Any:
         """Return what a partition, whose rows start at `start`, hands on."""
         return value
 
@@ -134,27 +134,27 @@ class Statistic:
 class NoStatistic(Statistic):
     """Nothing beside the moments that the first sweep collects."""
 
-    def zero(self, n_full: int) -> int:  # noqa: ARG002, D102
+    def zero(self, n_full: int) -> int:
         return 0
 
-    def update(self, value: int, A: Array, start: int) -> None:  # noqa: D102
+    def update(self, value: int, A: Array, start: int) -> None:
         pass
 
-    def recentre(self, value: int, delta: Array, weight: float) -> None:  # noqa: D102
+    def recentre(self, value: int, delta: Array, weight: float) -> None:
         pass
 
 
 class Scatter(Statistic):
     """The lower triangle of A'A (N x N): scatter of the features, or Gram matrix of the samples."""
 
-    def tile_length(self, n_full: int, itemsize: int) -> int:  # noqa: D102
+    def tile_length(self, n_full: int, itemsize: int) -> int:
         return SCATTER_TILE_LENGTH * 4 // itemsize // (1 if n_full <= 4 * STRIP else 2)
 
-    def zero(self, n_full: int) -> Array:  # noqa: D102
+    def zero(self, n_full: int) -> Array:
         return np.zeros((n_full, n_full))
 
-    def update(self, value: Array, A: Array, start: int) -> None:  # noqa: ARG002
-        """value += A'A, in strips, on and below the diagonal."""
+    def update(self, value: Array, A: Array, start: int) -> None:
+        """Add A'A, in strips, on and below the diagonal."""
         for i in range(0, A.shape[1], STRIP):
             strip = A[:, i : i + STRIP]
             value[i : i + STRIP, i : i + STRIP] += strip.T @ strip
@@ -162,7 +162,7 @@ class Scatter(Statistic):
                 value[i : i + STRIP, :i] += strip.T @ A[:, :i]
 
     def recentre(self, value: Array, delta: Array, weight: float) -> None:
-        """value += weight delta delta'."""
+        """Add weight delta delta'."""
         for i in range(0, delta.size, STRIP):
             rows = delta[i : i + STRIP, None] * weight
             value[i : i + STRIP, : i + STRIP] += rows * delta[None, : i + STRIP]
@@ -183,15 +183,15 @@ class Product(Statistic):
 
     Q: Array
 
-    def zero(self, n_full: int) -> Array:  # noqa: D102
+    def zero(self, n_full: int) -> Array:
         return np.zeros((n_full, self.Q.shape[1]))
 
-    def update(self, value: Array, A: Array, start: int) -> None:  # noqa: ARG002
-        """value += A'(A Q)."""
+    def update(self, value: Array, A: Array, start: int) -> None:
+        """Add A'(A Q)."""
         value += A.T @ (A @ self.Q)
 
     def recentre(self, value: Array, delta: Array, weight: float) -> None:
-        """value += weight delta (delta'Q)."""
+        """Add weight delta (delta'Q)."""
         value += np.outer(delta * weight, delta @ self.Q.astype(np.float64))
 
 
@@ -205,10 +205,10 @@ class Projection(Statistic):
     M: Array
     sink: Callable[[int, Array], None] | None = None
 
-    def zero(self, n_full: int) -> list[Array]:  # noqa: ARG002, D102
+    def zero(self, n_full: int) -> list[Array]:
         return []
 
-    def update(self, value: list[Array], A: Array, start: int) -> None:  # noqa: ARG002
+    def update(self, value: list[Array], A: Array, start: int) -> None:
         """Append the rows of this tile."""
         value.append(np.concatenate([A @ self.M, np.einsum("ij,ij->i", A, A)[:, None]], axis=1))
 
@@ -227,7 +227,7 @@ class CrossProduct(Statistic):
 
     M: Array
 
-    def zero(self, n_full: int) -> Array:  # noqa: D102
+    def zero(self, n_full: int) -> Array:
         return np.zeros((n_full, self.M.shape[1] + 1))
 
     def update(self, value: Array, A: Array, start: int) -> None:

@@ -107,7 +107,9 @@ class Footprint:
         return self.process + self.driver + threads * (self.task + self.partial) + self.waiting * self.partial
 
 
-def footprint(source: Source, plan: Cut, tile_bytes: int, partial_bytes: int, driver_bytes: int, process: int) -> Footprint:
+def footprint(
+    source: Source, plan: Cut, tile_bytes: int, partial_bytes: int, driver_bytes: int, process: int
+) -> Footprint:
     """Add up what a sweep holds."""
     row_bytes = source.shape[1 - plan.axis] * source.dtype.itemsize
     slab = plan.slab_length * row_bytes

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from streampca.accumulators import Moments, centre_by_own_mean
 from streampca.errors import InputError
-from streampca.scaling import Scaling, scale_of
+from streampca.scaling import Scaling, deviation_of
 from streampca.sources import Source
 from streampca.sources.base import scratch
 
@@ -26,7 +26,11 @@ Array = NDArray[Any]
 
 def tile_dtype(stored: np.dtype[Any]) -> np.dtype[Any]:
     """Return float32 for types that it holds exactly, float64 for the others."""
-    exact = stored.kind == "b" or (stored.kind in "iu" and stored.itemsize <= 2) or (stored.kind == "f" and stored.itemsize <= 4)
+    exact = (
+        stored.kind == "b"
+        or (stored.kind in "iu" and stored.itemsize <= 2)
+        or (stored.kind == "f" and stored.itemsize <= 4)
+    )
     return np.dtype(np.float32 if exact else np.float64)
 
 
@@ -62,15 +66,17 @@ class Defects:
 
     def refuse(self, missing: str, name: str) -> None:
         """Raise if there is anything that the rule for missing values does not cover."""
-        if self.n_infinite:
+        if self.first_infinite is not None:
+            sample, feature = self.first_infinite
             raise InputError(
-                f"{name}: {self.n_infinite} infinite value(s), the first at sample {self.first_infinite[0]}, "  # type: ignore[index]
-                f"feature {self.first_infinite[1]} (counted from 0); replace them by numbers or by NaN"  # type: ignore[index]
+                f"{name}: {self.n_infinite} infinite value(s), the first at sample {sample}, feature {feature} "
+                "(counted from 0); replace them by numbers or by NaN"
             )
-        if self.n_missing and missing == "error":
+        if self.first_missing is not None and missing == "error":
+            sample, feature = self.first_missing
             raise InputError(
-                f"{name}: {self.n_missing} missing value(s) (NaN), the first at sample {self.first_missing[0]}, "  # type: ignore[index]
-                f"feature {self.first_missing[1]} (counted from 0); fill them, or use missing='mean'"  # type: ignore[index]
+                f"{name}: {self.n_missing} missing value(s) (NaN), the first at sample {sample}, feature {feature} "
+                "(counted from 0); fill them, or use missing='mean'"
             )
 
 
@@ -146,7 +152,7 @@ class Matrix:
 
     def _tile(self, raw: Array, start: int, n_bytes: int, check: bool) -> Tile:
         lies_by_column = abs(raw.strides[0]) < abs(raw.strides[1])
-        T = scratch("tile", raw.shape[::-1], self.dtype).T if lies_by_column else scratch("tile", raw.shape, self.dtype)  # noqa: N806
+        T = scratch("tile", raw.shape[::-1], self.dtype).T if lies_by_column else scratch("tile", raw.shape, self.dtype)
         columns = slice(0, raw.shape[1]) if self.axis == 0 else slice(start, start + raw.shape[1])
         moments = None
         defects = None
@@ -163,5 +169,5 @@ class Matrix:
         if self.scaling is None:
             moments = centre_by_own_mean(T, gaps=gaps)
             if self.axis == 1 and self.scale is not None:
-                T /= scale_of(moments, self.scale, len(T)).astype(T.dtype)  # type: ignore[union-attr]
+                T /= deviation_of(moments, len(T)).astype(T.dtype)
         return Tile(start, T if self.axis == 0 else T.T, moments, defects, n_bytes)

@@ -43,6 +43,7 @@ class LogProgress:
         self._last = time.monotonic()
 
     def __call__(self, step: Step) -> None:
+        """Log it, if it is time."""
         now = time.monotonic()
         if step.done < step.total and now - self._last < self._every:
             return
@@ -76,6 +77,7 @@ class BarProgress:
         self._sweep = 0
 
     def __call__(self, step: Step) -> None:
+        """Draw it."""
         if step.sweep != self._sweep:
             self._sweep = step.sweep
             self._bars.reset(self._task, total=step.total)

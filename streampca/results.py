@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
 from streampca.errors import InputError
-from streampca.models.dataset import FORMAT_VERSION
-from streampca.sources import Axis
+from streampca.models.components import Request, fit_components, scores_of
+from streampca.models.dataset import FORMAT_VERSION, pca_dataset, provenance
+from streampca.sources import Axis, Source
+from streampca.sweeps import active_client
 
 if TYPE_CHECKING:
     import xarray
@@ -50,17 +54,17 @@ def check_output(path: Path, overwrite: bool) -> None:
         return
     if not overwrite:
         raise InputError(f"{path}: exists already; choose another name or add --overwrite")
-    if not is_result(path):
-        raise InputError(f"{path}: is not a streampca result, and will not be overwritten; choose another name")
+    if kind_of(path) is None:
+        raise InputError(f"{path}: was not written by streampca, and will not be overwritten; choose another name")
 
 
-def is_result(path: Path) -> bool:
-    """Tell whether a path is a store that this program wrote."""
+def kind_of(path: Path) -> str | None:
+    """Return what kind of store this program wrote at a path ("pca", "simulated"), or None if it wrote none."""
     try:
-        metadata = json.loads((path / "zarr.json").read_text())
-        return "format_version" in metadata["attributes"] and "kind" in metadata["attributes"]
+        attributes = json.loads((path / "zarr.json").read_text())["attributes"]
+        return str(attributes["kind"]) if "format_version" in attributes else None
     except (OSError, ValueError, KeyError, TypeError):
-        return False
+        return None
 
 
 class ScoresWriter:
@@ -76,24 +80,49 @@ class ScoresWriter:
         )  # fmt: skip
 
     def __call__(self, start: int, rows: Array) -> None:
+        """Write these rows."""
         self._array[start : start + len(rows)] = rows
+
+
+def pca_to_store(
+    source: Source, request: Request, path: Path, overwrite: bool, parameters: Mapping[str, Any]
+) -> xarray.Dataset:
+    """Find the components of a source, and write them with the scores of its samples to a store.
+
+    Cut along samples, each task writes the scores of its partition, so that they need not fit in memory either.
+    """
+    started = time.monotonic()
+    with writing(path, overwrite) as store:
+        threads = request.plan(source, extra_sweeps=1).threads
+        found, matrix = fit_components(source, request, extra_sweeps=1)
+        writer = None
+        lengths = {stop - start for start, stop in matrix.partitions[:-1]} or {matrix.n_block}
+        if found.scores is None and len(lengths) == 1 and len(source.samples.dims) == 1 and active_client() is None:
+            writer = ScoresWriter(store, source.samples, len(found.components), matrix.dtype, lengths.pop())
+        scores, found = scores_of(found, matrix, threads, request.progress, writer)
+        found = replace(found, seconds=time.monotonic() - started)
+        attributes = provenance(found, source.name, source.fingerprint(), parameters)
+        dataset = pca_dataset(found, source.samples, source.features, attributes, scores if writer is None else None)
+        if writer is not None:
+            dataset = dataset.assign_coords(source.samples.coords)
+        save(dataset, store)
+    return load(path)
 
 
 def save(dataset: xarray.Dataset, store: Path) -> None:
     """Write a Dataset into a Zarr store, beside arrays that may be there already."""
-    import zarr
-
     dataset.to_zarr(store, mode="a", consolidated=False, zarr_format=3)
-    zarr.consolidate_metadata(store, zarr_format=3)
 
 
 def load(path: str | Path) -> xarray.Dataset:
     """Open a result; refuses what is not one, or one of a newer format."""
     import xarray
 
-    if not is_result(Path(path)):
+    if kind_of(Path(path)) != "pca":
         raise InputError(f"{path}: is not a streampca result; give a store that `streampca pca` wrote")
-    dataset = xarray.open_zarr(path, consolidated=False)
+    dataset: xarray.Dataset = xarray.open_zarr(path, consolidated=False)
     if dataset.attrs["format_version"] > FORMAT_VERSION:
-        raise InputError(f"{path}: was written by a newer streampca (format {dataset.attrs['format_version']}); update streampca")
+        raise InputError(
+            f"{path}: was written by a newer streampca (format {dataset.attrs['format_version']}); update streampca"
+        )
     return dataset

@@ -24,9 +24,12 @@ def check_choice(name: str, given: object, allowed: tuple[object, ...]) -> None:
 
 
 def scale_of(moments: Moments, scale: str | None, n_samples: int) -> Array | None:
-    """Return what each feature is divided by: None, or its standard deviation (n - 1), 1 where that is zero."""
-    if scale is None:
-        return None
+    """Return what each feature is divided by; None for nothing."""
+    return None if scale is None else deviation_of(moments, n_samples)
+
+
+def deviation_of(moments: Moments, n_samples: int) -> Array:
+    """Return the standard deviation (n - 1) of each feature, 1 where it is zero."""
     deviation = np.sqrt(moments.variance(n_samples))
     return np.where(deviation > 0, deviation, 1.0)
 
@@ -52,6 +55,6 @@ class Scaling:
         if self.scale is not None:
             T *= (1.0 / self.scale[columns]).astype(T.dtype)
 
-    def restore(self, T: Array) -> Array:
-        """Map centred and scaled samples back to the units of the data."""
+    def restore(self, T: Any) -> Any:
+        """Map centred and scaled samples, NumPy or Dask, back to the units of the data."""
         return (T if self.scale is None else T * self.scale) + self.mean

@@ -12,10 +12,10 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-import dask
+from dask.base import compute
 from dask.callbacks import Callback
 from dask.delayed import Delayed, delayed
 from threadpoolctl import ThreadpoolController
@@ -64,7 +64,9 @@ class Partial:
     n_bytes: int
 
 
-def run_partition(matrix: Matrix, statistic: Statistic, start: int, stop: int, check: bool, block: Any = None) -> Partial:
+def run_partition(
+    matrix: Matrix, statistic: Statistic, start: int, stop: int, check: bool, block: Any = None
+) -> Partial:
     """Reduce one partition: its own source, slab by slab, tile by tile."""
     if block is not None:
         matrix = replace(matrix, source=BlockSource(block, matrix.source.shape, matrix.axis, start))
@@ -115,15 +117,21 @@ class Sweeps:
     matrix : replaced by the caller when its scaling becomes known.
     threads : tasks at a time, when no `distributed.Client` is active.
     progress : called with a `Step` when a sweep starts and when a partition is done.
+    note : what the progress shows beside the bar, set by the solver.
+    seconds, bytes_read : of the sweeps so far.
     """
 
     matrix: Matrix
     threads: int = 1
     progress: Progress = silent
     note: str = ""
-    n_sweeps: int = 0
+    seconds: list[float] = field(default_factory=list)
     bytes_read: int = 0
-    n_missing: int = 0
+
+    @property
+    def n_sweeps(self) -> int:
+        """Reads of all the data so far."""
+        return len(self.seconds)
 
     def run(self, statistic: Statistic, label: str, check: bool = False) -> tuple[Any, Moments | None]:
         """Sweep once; returns the statistic's value, and the features' moments if they were not known before.
@@ -132,11 +140,11 @@ class Sweeps:
         ----------
         check : look for missing and infinite values, and refuse them by the matrix's rule.
         """
-        self.n_sweeps += 1
+        started = time.monotonic()
         total = self._execute(statistic, label, check or self.matrix.scaling is None)
+        self.seconds.append(time.monotonic() - started)
         self.bytes_read += total.n_bytes
         total.defects.refuse(self.matrix.missing, self.matrix.source.name)
-        self.n_missing = max(self.n_missing, total.defects.n_missing)
         return total.value, Moments.concatenate(list(total.moments)) if total.moments else None
 
     def moments(self) -> Moments:
@@ -150,7 +158,7 @@ class Sweeps:
         count = len(self.matrix.partitions)
 
         def show(done: int) -> None:
-            self.progress(Step(self.n_sweeps, label, done, count, time.monotonic() - started, self.note))
+            self.progress(Step(self.n_sweeps + 1, label, done, count, time.monotonic() - started, self.note))
 
         show(0)
         client = active_client()
@@ -171,7 +179,7 @@ class Sweeps:
             _PartitionCallback({task.key for task in tasks}, show),
             one_blas_thread,
         ):
-            result: Partial = dask.compute(root, scheduler="threads", pool=pool)[0]
+            result: Partial = compute(root, scheduler="threads", pool=pool)[0]
         return result
 
     def _block(self, start: int, stop: int) -> Delayed | None:
@@ -180,7 +188,8 @@ class Sweeps:
         if not isinstance(source, DaskSource):
             return None
         part = source.array[start:stop] if self.matrix.axis == 0 else source.array[:, start:stop]
-        return part.rechunk(part.shape).to_delayed().item()
+        block: Delayed = part.rechunk(part.shape).to_delayed().item()
+        return block
 
 
 def _tree(level: list[Delayed], statistic: Any, merges_means: bool) -> Delayed:
@@ -192,7 +201,7 @@ def _tree(level: list[Delayed], statistic: Any, merges_means: bool) -> Delayed:
     return level[0]
 
 
-class _PartitionCallback(Callback):  # type: ignore[misc]
+class _PartitionCallback(Callback):
     """Counts the partitions that Dask's threads finish."""
 
     def __init__(self, keys: set[str], show: Callable[[int], None]):
@@ -225,8 +234,9 @@ def _compute_on(client: Any, tasks: list[Delayed], root: Delayed, show: Callable
     return result
 
 
-
 def lazy_rows(array: Any, function: Callable[[Any], Any], n_columns: int, dtype: Any) -> Any:
     """Return a Dask array of `function` of each block of whole rows of another, not computed yet."""
     whole = array.rechunk({1: -1})
-    return whole.map_blocks(function, dtype=dtype, chunks=(whole.chunks[0], (n_columns,)), meta=whole._meta.astype(dtype))
+    return whole.map_blocks(
+        function, dtype=dtype, chunks=(whole.chunks[0], (n_columns,)), meta=whole._meta.astype(dtype)
+    )

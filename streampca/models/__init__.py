@@ -1,0 +1,1 @@
+"""Models: plain functions, and estimators with scikit-learn's names over them."""

@@ -61,7 +61,9 @@ class Request:
     def wanted(self, shape: tuple[int, int]) -> Wanted:
         """Check n_components and the number of samples against the data."""
         if shape[0] < 2:
-            raise InputError(f"variance needs 2 samples or more, got n_samples = {shape[0]}; check which dimension is samples")
+            raise InputError(
+                f"variance needs 2 samples or more, got n_samples = {shape[0]}; check which dimension is samples"
+            )
         number, fraction = check_components(self.n_components, shape)
         return Wanted(number, fraction, float(self.tol))
 
@@ -101,11 +103,16 @@ class Components:
     advice: str
     solver: str
     tile_dtype: str
-    n_sweeps: int
+    sweep_seconds: tuple[float, ...]
     bytes_read: int
     seconds: float
     scores: Array | None = None
     scatter: Array | None = None
+
+    @property
+    def n_sweeps(self) -> int:
+        """Reads of all the data."""
+        return len(self.sweep_seconds)
 
     @property
     def scaling(self) -> Scaling:
@@ -145,7 +152,7 @@ def fit_components(source: Source, request: Request, extra_sweeps: int = 0) -> t
         advice=solution.advice,
         solver=chosen.name,
         tile_dtype=str(sweeps.matrix.dtype),
-        n_sweeps=sweeps.n_sweeps,
+        sweep_seconds=tuple(sweeps.seconds),
         bytes_read=sweeps.bytes_read,
         seconds=time.monotonic() - started,
         scores=scores,
@@ -189,13 +196,16 @@ def _signs(components: Array) -> Array:
 def check_width(source: Source, found: Components) -> None:
     """Refuse data with other features than those fitted."""
     if source.shape[1] != len(found.mean):
-        raise InputError(f"{source.name}: X has {source.shape[1]} features, but the components were fitted on {len(found.mean)} features")
+        raise InputError(
+            f"{source.name}: X has {source.shape[1]} features, but the components were fitted on "
+            f"{len(found.mean)} features; give the same features in the same order"
+        )
 
 
 def project(
     source: Source, found: Components, missing: str, memory: Any = None, progress: Progress = silent,
 ) -> tuple[Array, Array]:  # fmt: skip
-    """Return the scores (n x k) of samples and the squared lengths (n,) of the centred and scaled samples; one sweep."""
+    """Return the scores (n x k) of samples, and their squared lengths (n,) once centred and scaled; one sweep."""
     check_width(source, found)
     k = len(found.components)
     axis = 0 if source.chunks[0] * source.shape[1] <= source.shape[0] * source.chunks[1] else 1
@@ -225,13 +235,19 @@ def project_matrix(
     return both[:, :-1], both[:, -1]
 
 
-def scores_of(found: Components, matrix: Matrix, threads: int, progress: Progress) -> tuple[Array, Components]:
-    """Return the scores of the fitted samples, with one more sweep where the fit did not give them."""
+def scores_of(
+    found: Components,
+    matrix: Matrix,
+    threads: int,
+    progress: Progress,
+    sink: Callable[[int, Array], None] | None = None,
+) -> tuple[Array, Components]:
+    """Return the scores of the fitted samples; a sweep, into the sink if given, where the fit did not make them."""
     if found.scores is not None:
         return found.scores, found
-    sweeps = Sweeps(matrix, threads, progress, n_sweeps=found.n_sweeps)
-    scores, _ = project_matrix(sweeps, found)
-    return scores, replace(found, n_sweeps=sweeps.n_sweeps, bytes_read=found.bytes_read + sweeps.bytes_read)
+    sweeps = Sweeps(matrix, threads, progress, seconds=list(found.sweep_seconds), bytes_read=found.bytes_read)
+    scores, _ = project_matrix(sweeps, found, sink)
+    return scores, replace(found, sweep_seconds=tuple(sweeps.seconds), bytes_read=sweeps.bytes_read)
 
 
 def log_likelihood(scores: Array, squares: Array, found: Components) -> Array:

@@ -74,6 +74,7 @@ def provenance(found: Components, name: str, fingerprint: str, parameters: Mappi
         "noise_variance": found.noise_variance,
         "n_missing": int(found.missing.sum()),
         "n_sweeps": found.n_sweeps,
+        "sweep_seconds": json.dumps([round(s, 3) for s in found.sweep_seconds]),
         "bytes_read": found.bytes_read,
         "seconds": found.seconds,
         "peak_memory_bytes": peak_memory(),
@@ -103,14 +104,23 @@ def accumulator_dataset(summary: Summary) -> xarray.Dataset:
         variables["scatter"] = (("feature", "feature_2"), summary.scatter)
     else:
         variables["sketch"] = (("row", "feature"), summary.sketch)
-    attributes = {"kind": "accumulator", "format_version": FORMAT_VERSION, "n_samples": summary.n_samples, "lost": summary.lost}
+    attributes = {
+        "kind": "accumulator",
+        "format_version": FORMAT_VERSION,
+        "n_samples": summary.n_samples,
+        "lost": summary.lost,
+    }
     return xarray.Dataset(variables, attrs=attributes)
 
 
 def summary_from(dataset: xarray.Dataset) -> Summary:
     """Return the summary that `accumulator_dataset` made a Dataset of."""
     needed = {"count", "mean", "m2", "missing"}
-    if dataset.attrs.get("kind") != "accumulator" or not needed <= set(dataset) or not {"scatter", "sketch"} & set(dataset):
+    if (
+        dataset.attrs.get("kind") != "accumulator"
+        or not needed <= set(dataset)
+        or not {"scatter", "sketch"} & set(dataset)
+    ):
         raise InputError("this Dataset is not an accumulator; give one that came from accumulator_")
     moments = Moments(*(dataset[name].values for name in ("count", "mean", "m2", "missing")))
     parts = {name: dataset[name].values for name in ("scatter", "sketch") if name in dataset}

@@ -42,8 +42,8 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
     """Principal component analysis of data that need not fit in memory.
 
     S = X'X / (n - 1) for X centred (and scaled), S v_i = lambda_i v_i; every component comes with a certificate
-    r_i >= ||S v_i - lambda_i v_i|| / lambda_i, so that |lambda - lambda_i| <= r_i lambda_i for some eigenvalue lambda of S,
-    and the angle to its eigenvector is at most about r_i lambda_i / gap.
+    r_i >= ||S v_i - lambda_i v_i|| / lambda_i, so that some eigenvalue of S is within r_i lambda_i of lambda_i, and the
+    angle to its eigenvector is at most about r_i lambda_i / gap.
 
     Parameters
     ----------
@@ -136,6 +136,8 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
         self._set_attributes(source, scores)
         return _like(X, _whitened(scores, self._found, self.whiten), source)
 
+    _found: Components
+
     def _fit(self, source: Source) -> tuple[Any, int]:
         request = self._request()
         threads = request.plan(source).threads
@@ -147,12 +149,12 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
     def partial_fit(self, X: Any, y: None = None) -> PCA:  # noqa: ARG002
         """Take in one more batch of samples.
 
-        Exact, whatever the order and size of the batches, while the d x d covariance fits the memory limit. Beyond that
-        a sketch of max(4 k, k + 64) rows is merged with each batch (k = 32 if n_components is not a number), and what was
-        cut off is in the certificate. Missing values are refused: their mean is not known until all batches are.
+        Exact, whatever the order and size of the batches, while the d x d covariance fits the memory limit. Beyond
+        that a sketch of max(4 k, k + 64) rows is merged with each batch (k = 32 if n_components is not a number), and
+        what was cut off is in the certificate. Missing values are refused: the mean is not known until the end.
         """
-        fresh = getattr(self, "_summary", None) is None
-        source = self._source(X, None, reset=fresh)
+        summary: Summary | None = getattr(self, "_summary", None)
+        source = self._source(X, None, reset=summary is None)
         d = source.shape[1]
         rows = None if 5 * 8 * d * d < memory_limit(self.memory) else self._sketch_rows()
         step = max(1, min(source.chunks[0], (rows or source.chunks[0])))
@@ -160,10 +162,11 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
             batch, _ = source.read(slice(start, min(start + step, source.shape[0])), slice(0, d))
             _refuse_gaps(batch, source.name)
             part = summarise(batch, rows)
-            self._summary = part if fresh else combine_summaries(self._summary, part)
-            fresh = False
-        if self._summary.n_samples > 1:
-            self._found = components_of(self._summary, self._clipped_request())
+            summary = part if summary is None else combine_summaries(summary, part)
+        assert summary is not None
+        self._summary = summary
+        if summary.n_samples > 1:
+            self._found = components_of(summary, self._clipped_request())
             self._set_attributes(source, None)
         return self
 
@@ -271,7 +274,7 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
         return precision
 
     def reconstruction_error(self, X: Any) -> Array:
-        """Return ||x - x_k||^2 of each sample: its squared distance from the subspace, of the scaled features, if scaled."""
+        """Return ||x - x_k||^2 of each sample, its squared distance from the subspace (scaled, if features are)."""
         check_is_fitted(self)
         source = self._source(X, None, reset=False)
         scores, squares = project(source, self._found, self.missing, self.memory, self.progress or silent)
@@ -296,7 +299,9 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
         if self._summary is None or not isinstance(self.n_components, (int, np.integer)):
             return request
         most = min(self._summary.n_samples, len(self._summary.moments.mean))
-        return replace(request, n_components=min(int(self.n_components), most) if self.n_components > 0 else self.n_components)
+        return replace(
+            request, n_components=min(int(self.n_components), most) if self.n_components > 0 else self.n_components
+        )
 
     def _source(self, X: Any, sample_dims: Sequence[str] | None, reset: bool) -> Source:
         """Open X; plain arrays and data frames are checked as scikit-learn checks them."""
@@ -363,7 +368,7 @@ def _whitened(scores: Array, found: Components, whiten: bool) -> Array:
         return scores
     deviation = np.sqrt(found.explained_variance)
     smallest = np.finfo(scores.dtype).eps
-    return scores / np.maximum(deviation, smallest).astype(scores.dtype)
+    return np.asarray(scores / np.maximum(deviation, smallest).astype(scores.dtype))
 
 
 def _block_scores(block: Array, *, found: Components, missing: str, whiten: bool) -> Array:

@@ -1,7 +1,7 @@
 """Accumulators that grow batch by batch and merge: what `partial_fit` and `merge` stand on.
 
-While the d x d scatter fits the memory limit it is kept, and all is exact. Beyond that a sketch of l rows is kept, whose
-scatter differs from the true one by no more than the sum of what was cut off, which is added to the certificate.
+While the d x d scatter fits the memory limit it is kept, and all is exact. Beyond that a sketch of l rows is kept,
+whose scatter differs from the true one by no more than what was cut off in all; this is added to the certificate.
 """
 
 from __future__ import annotations
@@ -65,7 +65,9 @@ def summarise(X: Array, sketch_rows: int | None) -> Summary:
 def combine_summaries(a: Summary, b: Summary) -> Summary:
     """Merge the summaries of disjoint samples; exact if both are."""
     if len(a.moments.mean) != len(b.moments.mean):
-        raise InputError(f"cannot merge {len(a.moments.mean)} with {len(b.moments.mean)} features; they must be the same")
+        raise InputError(
+            f"cannot merge {len(a.moments.mean)} with {len(b.moments.mean)} features; they must be the same"
+        )
     if a.exact != b.exact:
         raise InputError("cannot merge an exact accumulator with a sketch; give both the same memory limit")
     n = a.n_samples + b.n_samples
@@ -77,7 +79,8 @@ def combine_summaries(a: Summary, b: Summary) -> Summary:
             scatter = a.scatter + b.scatter
             Scatter().recentre(scatter, delta, weight)
             return Summary(n, moments, scatter=symmetric(scatter))
-        assert a.sketch is not None and b.sketch is not None
+        assert a.sketch is not None
+        assert b.sketch is not None
         stacked = np.vstack([a.sketch, b.sketch, np.sqrt(weight) * delta])
         sketch, lost = _cut(stacked, max(len(a.sketch), len(b.sketch)))
     return Summary(n, moments, sketch=sketch, lost=a.lost + b.lost + lost)
@@ -130,7 +133,7 @@ def components_of(summary: Summary, request: Request) -> Components:
         advice=advice or null_advice(null),
         solver="covariance" if summary.exact else "sketch",
         tile_dtype="float64",
-        n_sweeps=0,
+        sweep_seconds=(),
         bytes_read=0,
         seconds=0.0,
     )
@@ -149,4 +152,3 @@ def summary_of(found: Components, summary: Summary | None) -> Summary:
     m2 = np.diag(found.scatter).copy()
     count = np.full(d, n, np.int64) - found.missing
     return Summary(n, Moments(count, found.mean, m2, found.missing), scatter=found.scatter)
-

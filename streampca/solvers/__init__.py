@@ -1,0 +1,1 @@
+"""Solvers: one algorithm a file, each a frozen record of its parameters that loops over sweeps."""

@@ -1,8 +1,8 @@
 """What solvers share: the problem, the answer, and the error that rounding alone can make.
 
-Every solver finds leading eigenpairs of S = A'A / (n - 1), where A is the centred and scaled matrix with its rows along
-the block axis: S is the covariance of the features (cut along samples) or the Gram matrix of the samples over n - 1 (cut
-along features). Both have the same non-zero eigenvalues.
+Every solver finds leading eigenpairs of S = A'A / (n - 1), where A is the centred and scaled matrix with its rows
+along the block axis: S is the covariance of the features (cut along samples), or the Gram matrix of the samples over
+n - 1 (cut along features). Both have the same non-zero eigenvalues.
 """
 
 from __future__ import annotations
@@ -98,11 +98,15 @@ def know_scaling(sweeps: Sweeps, moments: Moments) -> float:
     if not np.isfinite(trace):
         raise InputError(f"{sweeps.matrix.source.name}: the variance overflows; divide the data by a large number")
     if trace <= 0:
-        raise InputError(f"{sweeps.matrix.source.name}: all samples are the same (total variance is zero); there is nothing to find")
+        raise InputError(
+            f"{sweeps.matrix.source.name}: all samples are the same (total variance is zero); there is nothing to find"
+        )
     return trace
 
 
-def first_sweep(sweeps: Sweeps, statistic: Statistic, label: str, folds_scale: bool = False) -> tuple[Any, Moments, float]:
+def first_sweep(
+    sweeps: Sweeps, statistic: Statistic, label: str, folds_scale: bool = False
+) -> tuple[Any, Moments, float]:
     """Sweep for a statistic and, as cheaply as the cut allows, for the moments; returns both and the trace."""
     early = learn_moments(sweeps, folds_scale)
     value, moments = sweeps.run(statistic, label)
@@ -115,12 +119,14 @@ def rounding(sweeps: Sweeps, statistic: Statistic, dense: bool) -> float:
     """Error in S x relative to the largest eigenvalue, from rounding in the tiles' type.
 
     Rounding errors of a sum of t terms add up like sqrt(t) (Higham & Mary 2019); sums across tiles are float64. For a
-    whole matrix of N columns the random errors have a norm of about sqrt(N) times that of one entry.
+    whole matrix of N columns the random errors have a norm of about sqrt(N) times that of one entry. The errors of
+    many tiles partly cancel, which is counted on for up to 64 of them.
     """
     matrix = sweeps.matrix
     t = min(statistic.tile_length(matrix.n_full, matrix.dtype.itemsize), matrix.n_block)
     unit = float(np.finfo(matrix.dtype).eps) / 2
-    return unit * (8 + np.sqrt(t) + (2 if dense else 1) * np.sqrt(matrix.n_full))
+    grown = np.sqrt(t) + (2 if dense else 1) * np.sqrt(matrix.n_full)
+    return float(unit * (8 + grown / np.sqrt(np.clip(matrix.n_block / t, 1, 64))))
 
 
 def certify(values: Array, residuals: Array, floor: float) -> Array:
@@ -149,7 +155,11 @@ def shortfall(certificate: Array, null: Array, wanted: Wanted, cure: str) -> str
     missed = np.flatnonzero((certificate > wanted.tol) & ~null)
     if missed.size == 0:
         return ""
-    which = f"component {missed[0] + 1}" if missed.size == 1 else f"{missed.size} components, the first of them {missed[0] + 1},"
+    which = (
+        f"component {missed[0] + 1}"
+        if missed.size == 1
+        else f"{missed.size} components, the first of them {missed[0] + 1},"
+    )
     return f"{which} stopped short of tol={wanted.tol:g}: certificate {certificate[missed].max():.2g}; {cure}"
 
 
@@ -157,4 +167,5 @@ def null_advice(null: Array) -> str:
     """Say from which component on the variance is zero."""
     if not null.any():
         return ""
-    return f"the data have {int((~null).sum())} directions with variance; components after that are arbitrary, with eigenvalue 0"
+    rank = int((~null).sum())
+    return f"the data have {rank} directions with variance; components after that are arbitrary, with eigenvalue 0"

@@ -81,11 +81,11 @@ class Krylov:
                 block = basis.restart_from(self.block_size)
             else:
                 with one_blas_thread:
-                    kept = count if count is not None else len(values)
-                    block = basis.next_block(self.block_size, kept)
-                if block is None:
+                    following = basis.next_block(self.block_size, count if count is not None else len(values))
+                if following is None:
                     count = count or len(values)
                     break
+                block = following
             W, _ = sweeps.run(Product(block.astype(sweeps.matrix.dtype)), "krylov")
         with one_blas_thread:
             vectors = basis.vectors(count)
@@ -99,7 +99,9 @@ class Krylov:
             converged=not advice, advice=advice or null_advice(null[:count]),
         )  # fmt: skip
 
-    def _rounding_blocks(self, count: int | None, values: Array, residuals: Array, floor: float, wanted: Wanted) -> bool:
+    def _rounding_blocks(
+        self, count: int | None, values: Array, residuals: Array, floor: float, wanted: Wanted
+    ) -> bool:
         """Tell whether rounding is what keeps the wanted certificates above tol: the residuals have come down to it."""
         if count is None:
             return False
@@ -165,7 +167,7 @@ class _Basis:
 
     def vectors(self, count: int) -> Array:
         """Return the leading Ritz vectors (N x count)."""
-        return self.V[:, : self.m] @ self.Y[:, :count]
+        return np.asarray(self.V[:, : self.m] @ self.Y[:, :count])
 
     def next_block(self, block_size: int, kept: int) -> Array | None:
         """Return the next block, orthonormal to V; restart first if it would not fit; None if even that is no help."""
@@ -194,7 +196,7 @@ class _Basis:
             block[:, exhausted] = self._rng.standard_normal((len(block), int(exhausted.sum())))
         if block.shape[1] < b:
             block = np.column_stack([block, self._rng.standard_normal((len(block), b - block.shape[1]))])
-        return block
+        return np.asarray(block)
 
     def restart_from(self, block_size: int) -> Array:
         """Forget T, and begin again with the best Ritz vectors as first block."""

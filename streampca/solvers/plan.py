@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dask
@@ -118,7 +118,7 @@ def plan(
     threads = _threads(best, limit)
     repeats = best.sweeps > 1 or best.cut.axis == 1 or extra_sweeps
     spare = limit - best.need.peak(threads)
-    resident = min(spare, source.n_bytes) if repeats and source.costly and active_client() is None else 0
+    resident = min(spare * 3 // 4, source.n_bytes) if repeats and source.costly and active_client() is None else 0
     reason = best.reason if solver == "auto" else "as asked"
     return Plan(
         solver=_build(best, k, seed, keep_scatter),
@@ -174,7 +174,9 @@ def _dense(source: Source, axis: int, k: int | None, process: int, keep_scatter:
     plan = cut(source, axis, partial)
     k = k or N
     copies = 2 + int(keep_scatter and axis == 0) if k < N else 3
-    need = footprint(source, plan, _tile_bytes(source, Scatter(), N), partial, 8 * N * k + (copies - 1) * partial, process)
+    need = footprint(
+        source, plan, _tile_bytes(source, Scatter(), N), partial, 8 * N * k + (copies - 1) * partial, process
+    )
     seconds = source.n_bytes / READ_RATE + n_block * N * N / SCATTER_RATE + 4 / 3 * N**3 / EIGH_RATE
     what = "d x d covariance" if axis == 0 else "n x n Gram matrix (the N < d trick)"
     reason = f"the {what}, {N} x {N}, takes one sweep and {show_bytes(partial)}"
@@ -191,14 +193,17 @@ def _krylov(source: Source, axis: int, k: int | None, process: int, limit: int, 
     # Beside the basis: the product, its residual and their factors, and the Ritz vectors of a restart.
     others = 8 * N * (5 * b + (k or b))
     tile = _tile_bytes(source, Statistic(), N)
-    smallest = footprint(source, plan, tile, partial, others + 8 * N * least + _components_bytes(source, axis, k), process)
+    smallest = footprint(
+        source, plan, tile, partial, others + 8 * N * least + _components_bytes(source, axis, k), process
+    )
     wanted = min(N, max(least, (k or b) + 12 * b)) if k is not None else N
     threads = _wanted_threads(plan)
     spare = max(0, limit - smallest.peak(threads)) // (8 * N)
     basis = int(min(wanted, least + spare))
-    need = smallest if basis == least else footprint(
-        source, plan, tile, partial, others + 8 * N * (least if k is None else basis) + _components_bytes(source, axis, k), process
-    )  # fmt: skip
+    if k is not None:
+        need = replace(smallest, driver=smallest.driver + 8 * N * (basis - least))
+    else:
+        need = smallest
     sweeps = min(KRYLOV_SWEEPS + max(0, int(-math.log10(tol)) - 3), math.ceil(N / b))
     seconds = (sweeps + axis) * (source.n_bytes / READ_RATE + 4.0 * n * d * b / PRODUCT_RATE)
     reason = f"blocks of {b} need about {sweeps} sweeps, and a basis of {N} x {basis}"
@@ -211,7 +216,12 @@ def _power(source: Source, axis: int, k: int | None, process: int) -> _Option:
     plan = cut(source, axis, 8 * N)
     count = k or 16
     need = footprint(
-        source, plan, _tile_bytes(source, Statistic(), N), 8 * N, 8 * N * (count + 8) + _components_bytes(source, axis, k), process
+        source,
+        plan,
+        _tile_bytes(source, Statistic(), N),
+        8 * N,
+        8 * N * (count + 8) + _components_bytes(source, axis, k),
+        process,
     )
     sweeps = POWER_SWEEPS * count
     seconds = (sweeps + axis) * (source.n_bytes / READ_RATE + 8.0 * n * d / PRODUCT_RATE)
@@ -233,12 +243,18 @@ def _tile_bytes(source: Source, statistic: Statistic, n_full: int) -> int:
 def check_components(n_components: object, shape: tuple[int, int]) -> tuple[int | None, float | None]:
     """Return (number, None) or (None, fraction) of what a user gave for n_components."""
     largest = min(shape)
-    allowed = f"give a whole number from 1 to {largest} (the smaller of {shape[0]} samples and {shape[1]} features), a fraction between 0 and 1, or None for all"
+    allowed = (
+        f"give a whole number from 1 to {largest} (the smaller of {shape[0]} samples and {shape[1]} features), "
+        "a fraction between 0 and 1, or None for all"
+    )
     if n_components is None:
         return largest, None
     if isinstance(n_components, (float, np.floating)) and 0 < n_components < 1:
         return None, float(n_components)
-    if isinstance(n_components, (int, np.integer)) and not isinstance(n_components, bool) and 1 <= n_components <= largest:
+    if (
+        isinstance(n_components, (int, np.integer))
+        and not isinstance(n_components, bool)
+        and 1 <= n_components <= largest
+    ):
         return int(n_components), None
     raise InputError(f"n_components={n_components!r} cannot be used: {allowed}")
-

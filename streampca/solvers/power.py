@@ -76,7 +76,9 @@ class Power:
                 return self._solution(sweeps, wanted, V, SV, trace, moments)
             v = _start(rng, V)
 
-    def _solution(self, sweeps: Sweeps, wanted: Wanted, V: Array, SV: Array, trace: float, moments: Moments) -> Solution:
+    def _solution(
+        self, sweeps: Sweeps, wanted: Wanted, V: Array, SV: Array, trace: float, moments: Moments
+    ) -> Solution:
         """Turn the vectors found into the best ones of their span (Rayleigh-Ritz), in order, with certificates."""
         T = V.T @ SV
         values, Y = np.linalg.eigh((T + T.T) / 2)
@@ -87,11 +89,20 @@ class Power:
         null = is_null(values, len(V)) & (sweeps.matrix.dtype == np.float64)
         advice = shortfall(certificate, null, wanted, "raise max_sweeps or tol, or use solver='krylov'")
         if wanted.count(values, trace) is None and not advice:
-            advice = f"only {len(values)} components were found in {sweeps.n_sweeps} sweeps; use solver='krylov' for more"
+            advice = (
+                f"only {len(values)} components were found in {sweeps.n_sweeps} sweeps; use solver='krylov' for more"
+            )
         scaling = sweeps.matrix.scaling
         assert scaling is not None
         return Solution(
-            values, vectors, certificate, trace, moments, scaling, converged=not advice, advice=advice or null_advice(null)
+            values,
+            vectors,
+            certificate,
+            trace,
+            moments,
+            scaling,
+            converged=not advice,
+            advice=advice or null_advice(null),
         )
 
 

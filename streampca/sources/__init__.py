@@ -121,4 +121,5 @@ def _with_labels(array: Any, dims: tuple[str, ...]) -> Any:
     try:
         return xarray.open_zarr(array.store, group=parent or None, chunks={}, consolidated=False)[name]
     except (KeyError, ValueError, OSError, TypeError):
-        return xarray.DataArray(dask.array.from_zarr(array), dims=dims)
+        lazy: Any = dask.array
+        return xarray.DataArray(lazy.from_zarr(array), dims=dims)

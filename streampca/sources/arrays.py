@@ -97,7 +97,9 @@ class DaskSource(Source):
     def read_block(self, outer_samples: slice, outer_features: slice) -> tuple[Array, int]:
         """Compute a range here and now."""
         inner = [math.prod(axis.sizes[1:]) for axis in (self.samples, self.features)]
-        index = tuple(slice(s.start * m, s.stop * m) for s, m in zip((outer_samples, outer_features), inner, strict=True))
+        index = tuple(
+            slice(s.start * m, s.stop * m) for s, m in zip((outer_samples, outer_features), inner, strict=True)
+        )
         block = np.asarray(self.array[index].compute(scheduler="synchronous"))
         return block, block.nbytes
 

@@ -41,11 +41,12 @@ def scratch(name: str, shape: tuple[int, ...], dtype: Any) -> Array:
     What it held before is lost; it is valid until the next call with the same name on the same thread.
     """
     n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
-    buffers: dict[str, Array] = _local.__dict__
+    buffers: dict[str, NDArray[np.uint8]] = _local.__dict__
     if name not in buffers or buffers[name].size < n_bytes:
         buffers.pop(name, None)
         buffers[name] = np.empty(n_bytes, np.uint8)
-    return buffers[name][:n_bytes].view(dtype).reshape(shape)
+    buffer: Array = buffers[name][:n_bytes].view(dtype)
+    return buffer.reshape(shape)
 
 
 class Source(ABC):
@@ -102,7 +103,9 @@ class Source(ABC):
     def check(self) -> None:
         """Refuse what no model can use: a type that is not a number, an empty axis."""
         if self.dtype.newbyteorder("=") not in _DTYPES:
-            raise InputError(f"{self.name}: values of type {self.dtype} cannot be used; convert them to floats, integers or bool")
+            raise InputError(
+                f"{self.name}: values of type {self.dtype} cannot be used; convert them to floats, integers or bool"
+            )
         for what, axis in (("samples", self.samples), ("features", self.features)):
             if len(axis) == 0:
                 raise InputError(f"{self.name}: there are no {what} (shape {self.shape}); give at least one")
@@ -128,5 +131,7 @@ def digest(*parts: object) -> str:
 def plain_axes(shape: tuple[int, ...], dims: tuple[str, ...] | None = None) -> tuple[Axis, Axis]:
     """Axes of an array without labels: the first dimension is samples, the rest are features."""
     if dims is None:
-        dims = ("sample", "feature") if len(shape) == 2 else ("sample", *(f"feature_{i}" for i in range(len(shape) - 1)))
+        dims = (
+            ("sample", "feature") if len(shape) == 2 else ("sample", *(f"feature_{i}" for i in range(len(shape) - 1)))
+        )
     return Axis(dims[:1], shape[:1]), Axis(dims[1:], shape[1:])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import zarr
@@ -23,6 +23,8 @@ from zarr.storage import FsspecStore, LocalStore
 from streampca.errors import InputError
 from streampca.sources.base import Array, Axis, Source, digest, plain_axes, scratch
 
+ZarrArray: TypeAlias = Any  # zarr.Array, whose types differ from release to release
+
 _DECODERS: dict[type, Any] = {ZstdCodec: Zstd, BloscCodec: Blosc, GzipCodec: GZip}
 MARKERS = ("zarr.json", ".zarray", ".zgroup")
 
@@ -30,7 +32,7 @@ MARKERS = ("zarr.json", ".zarray", ".zgroup")
 class ZarrSource(Source):
     """One Zarr array; the first dimension is samples, the others are features."""
 
-    def __init__(self, array: zarr.Array, axes: tuple[Axis, Axis] | None = None):
+    def __init__(self, array: ZarrArray, axes: tuple[Axis, Axis] | None = None):
         if array.ndim < 2:
             raise InputError(f"{array.store_path}: a Zarr array of {array.ndim} dimension(s); give samples x features")
         self._array = array
@@ -84,7 +86,7 @@ class ZarrSource(Source):
 
     def _chunk_path(self, index: tuple[int, ...]) -> Path:
         key = self._array.metadata.encode_chunk_key(index)
-        return Path(self._array.store.root) / self._array.store_path.path / key
+        return Path(str(self._array.store.root), self._array.store_path.path, key)
 
     def _decode(self, index: tuple[int, ...], out: Array) -> int:
         """Decode one chunk into out; returns the bytes read from disk."""
@@ -93,14 +95,18 @@ class ZarrSource(Source):
             with path.open("rb", buffering=0) as file:
                 n_bytes = path.stat().st_size
                 packed = scratch("packed", (n_bytes,), np.uint8)
-                n_read = file.readinto(packed)
+                n_read = file.readinto(packed.data)
         except FileNotFoundError:
             out[...] = self._array.fill_value
             return 0
         except OSError as error:
-            raise InputError(f"{path}: cannot be read ({error.strerror}); check the disk and the permissions") from error
+            raise InputError(
+                f"{path}: cannot be read ({error.strerror}); check the disk and the permissions"
+            ) from error
         if n_read != n_bytes or not _fills(self._decoder, packed, out):
-            raise InputError(f"{path}: this chunk is damaged or cut short; restore it from a copy or write the store again")
+            raise InputError(
+                f"{path}: this chunk is damaged or cut short; restore it from a copy or write the store again"
+            )
         return n_bytes
 
     def fingerprint(self) -> str:
@@ -121,7 +127,7 @@ def _stacked_chunk(chunks: tuple[int, ...], sizes: tuple[int, ...]) -> int:
     return chunks[0] * math.prod(sizes[1:])
 
 
-def _direct_decoder(array: zarr.Array) -> Any:
+def _direct_decoder(array: ZarrArray) -> Any:
     """Return what turns a chunk's file into its values, or None where only zarr-python can."""
     if not isinstance(array.store, LocalStore) or np.dtype(array.dtype).byteorder == ">":
         return None
@@ -169,7 +175,7 @@ def is_zarr(path: Path) -> bool:
     return any((place / marker).exists() for place in (path, *path.parents) for marker in MARKERS)
 
 
-def open_zarr(location: str, variable: str | None) -> zarr.Array:
+def open_zarr(location: str, variable: str | None) -> ZarrArray:
     """Open one array of a local path or a URL; `store.zarr/path` and `variable` both name one inside a group."""
     try:
         if "://" in location:
@@ -193,5 +199,5 @@ def open_zarr(location: str, variable: str | None) -> zarr.Array:
     raise InputError(f"{location}: is a group; name one of its arrays, as {location}/NAME: it has {_listing(arrays)}")
 
 
-def _listing(arrays: dict[str, zarr.Array]) -> str:
+def _listing(arrays: dict[str, ZarrArray]) -> str:
     return ", ".join(f"{name} {array.shape}" for name, array in itertools.islice(arrays.items(), 8)) or "no arrays"

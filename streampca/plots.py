@@ -1,0 +1,100 @@
+"""Pictures: scores, spectra, components as images. Needs matplotlib, the `plot` extra."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streampca.errors import InputError
+
+if TYPE_CHECKING:
+    import xarray
+    from matplotlib.figure import Figure
+
+Array = NDArray[Any]
+
+# Okabe & Ito's colours, which the colour-blind can tell apart.
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
+
+
+def _figure(width: float, height: float) -> Figure:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise InputError("drawing needs matplotlib: pip install 'streampca[plot]'") from error
+    return Figure(figsize=(width, height), layout="constrained", dpi=130)
+
+
+def draw_overview(result: xarray.Dataset, path: Path, groups: Array | None = None, title: str = "") -> None:
+    """Draw PC1 against PC2, the scree with its cumulative share, and the certificate of each component."""
+    figure = _figure(12, 4.2)
+    plane, scree, bounds = figure.subplots(1, 3, width_ratios=(1.25, 1, 1))
+    _draw_plane(plane, result["scores"].values[:, :2], groups)
+    share = result["explained_variance_ratio"].values
+    for axis, number in ((plane.set_xlabel, 0), (plane.set_ylabel, 1)):
+        axis(f"PC{number + 1} ({share[number]:.1%})")
+    k = np.arange(1, len(share) + 1)
+    scree.bar(k, share, color=COLOURS[0], label="each")
+    scree.plot(k, np.cumsum(share), "o-", color=COLOURS[5], ms=3, label="together")
+    scree.set(xlabel="component", ylabel="share of the variance", ylim=(0, None))
+    scree.legend(frameon=False)
+    bounds.semilogy(k, result["certificate"].values, "o", color=COLOURS[2])
+    bounds.set(xlabel="component", ylabel="certificate  $\\|Sv-\\lambda v\\|/\\lambda\\leq$")
+    for axes in (plane, scree, bounds):
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.suptitle(title)
+    figure.savefig(path)
+
+
+def _draw_plane(axes: Any, scores: Array, groups: Array | None) -> None:
+    # Many points: draw a sample of them, the same each time, so that none hides the others for its order.
+    shown = np.random.default_rng(0).permutation(len(scores))[:20_000]
+    colours = COLOURS[0] if groups is None else np.array(COLOURS)[groups[shown] % len(COLOURS)]
+    axes.scatter(*scores[shown].T, s=3, c=colours, alpha=0.5, linewidths=0, rasterized=True)
+
+
+def draw_digits(
+    images: Array, mean: Array, components: Array, curve: Array, reconstructions: dict[int, Array], path: Path
+) -> None:
+    """Draw the mean, the first components, J(m), and some images beside their reconstructions.
+
+    Parameters
+    ----------
+    images : (rows, y, x) originals.
+    mean, components : (y, x) and (k, y, x).
+    curve : J(m) for m = 0 .. k.
+    reconstructions : m -> (rows, y, x).
+    """
+    figure = _figure(12, 7)
+    halves: Any = figure.subfigures(2, 1, height_ratios=(1, 1.35))
+    top, bottom = halves
+    gallery = top.subplots(2, 8)
+    top.suptitle("mean, and the first 15 components")
+    for axes, image, name in zip(gallery.flat, [mean, *components[:15]], ["mean", *range(1, 16)], strict=True):
+        limit = np.abs(image).max()
+        axes.imshow(
+            image, cmap="gray_r" if name == "mean" else "RdBu", vmin=0 if name == "mean" else -limit, vmax=limit
+        )
+        axes.set_title(str(name), fontsize=8)
+        axes.set_axis_off()
+    left, right = bottom.subfigures(1, 2, width_ratios=(1, 1.5))
+    axes = left.subplots()
+    axes.plot(curve / curve[0], color=COLOURS[0])
+    axes.axhline(0.1, color="0.6", lw=0.8, ls="--")
+    axes.annotate("90% explained", (len(curve) * 0.6, 0.115), fontsize=8, color="0.4")
+    axes.set(
+        xlabel="components kept, m", ylabel="J(m) / J(0)", title="variance left out", ylim=(0, 1.02), xlim=(0, None)
+    )
+    axes.spines[["top", "right"]].set_visible(False)
+    rows = {"original": images, **{f"m = {m}": r for m, r in reconstructions.items()}}
+    grid = right.subplots(len(rows), len(images))
+    for line, (name, pictures) in zip(grid, rows.items(), strict=True):
+        for axes, picture in zip(line, pictures, strict=True):
+            axes.imshow(picture, cmap="gray_r", vmin=0, vmax=16)
+            axes.set(xticks=[], yticks=[])
+            axes.spines[:].set_visible(False)
+        line[0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=8)
+    figure.savefig(path)

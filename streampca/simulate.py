@@ -1,0 +1,46 @@
+"""Data to try things on, written chunk by chunk so that it may be larger than memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+from streampca.progress import Progress, Step, silent
+
+Array = NDArray[Any]
+
+
+def simulate_groups(
+    path: Path, n_samples: int, n_features: int, *, n_groups: int = 6, n_factors: int = 12, chunk: int = 4096,
+    noise: float = 1.0, seed: int = 0, progress: Progress = silent,
+) -> Array:  # fmt: skip
+    """Write a float32 Zarr array of samples x features in groups that lie on a ring, and return each sample's group.
+
+    x = z L + mean + noise, with 2 factors for the ring and n_factors - 2 weaker ones, each weaker than the last.
+    """
+    rng = np.random.default_rng(seed)
+    strengths = np.concatenate([[3.0, 2.4], 1.5 * 0.85 ** np.arange(n_factors - 2)])
+    loadings = rng.standard_normal((n_factors, n_features)).astype(np.float32) * strengths[:, None].astype(np.float32)
+    mean = rng.normal(20.0, 5.0, n_features).astype(np.float32)
+    groups = rng.integers(n_groups, size=n_samples)
+    angles = groups * (2 * np.pi / n_groups) + rng.normal(0, 0.12, n_samples)
+    array = zarr.create_array(
+        path, shape=(n_samples, n_features), chunks=(chunk, n_features), dtype="float32",
+        dimension_names=("sample", "feature"), attributes={"kind": "simulated", "format_version": 1, "seed": seed},
+    )  # fmt: skip
+    starts = range(0, n_samples, chunk)
+    for i, start in enumerate(starts):
+        rows = slice(start, min(start + chunk, n_samples))
+        z = rng.standard_normal((rows.stop - start, n_factors), dtype=np.float32)
+        z[:, 0] = np.cos(angles[rows]) * 1.4 + 0.15 * z[:, 0]
+        z[:, 1] = np.sin(angles[rows]) * 1.4 + 0.15 * z[:, 1]
+        block = z @ loadings
+        block += mean
+        block += noise * rng.standard_normal(block.shape, dtype=np.float32)
+        array[rows] = block
+        progress(Step(0, "simulating", i + 1, len(starts), 0.0))
+    return groups

@@ -1,0 +1,29 @@
+"""Fixtures of all tests."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+
+# Nothing depends on how fast the machine is, and a failure comes again the next time.
+settings.register_profile(
+    "suite",
+    deadline=None,
+    derandomize=True,
+    max_examples=25,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.load_profile("suite")
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(20240)
+
+
+@pytest.fixture
+def small_partitions(monkeypatch):
+    """Let a few kilobytes be worth a read and a task of their own, so that small data make many partitions."""
+    monkeypatch.setattr("streampca.budget.SLAB_BYTES", 1 << 10)
+    monkeypatch.setattr("streampca.budget.PARTITION_BYTES", 4 << 10)

@@ -7,6 +7,7 @@ import os
 import shutil
 import time
 import uuid
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -111,7 +112,13 @@ def pca_to_store(
 
 def save(dataset: xarray.Dataset, store: Path) -> None:
     """Write a Dataset into a Zarr store, beside arrays that may be there already."""
+    import zarr
+
     dataset.to_zarr(store, mode="a", consolidated=False, zarr_format=3)
+    with warnings.catch_warnings():
+        # It is an extension of format 3 still, but plain `xarray.open_zarr` looks for it and warns if it is not there.
+        warnings.filterwarnings("ignore", message="Consolidated metadata")
+        zarr.consolidate_metadata(store, zarr_format=3)
 
 
 def load(path: str | Path) -> xarray.Dataset:
@@ -120,7 +127,7 @@ def load(path: str | Path) -> xarray.Dataset:
 
     if kind_of(Path(path)) != "pca":
         raise InputError(f"{path}: is not a streampca result; give a store that `streampca pca` wrote")
-    dataset: xarray.Dataset = xarray.open_zarr(path, consolidated=False)
+    dataset: xarray.Dataset = xarray.open_zarr(path, chunks=None)
     if dataset.attrs["format_version"] > FORMAT_VERSION:
         raise InputError(
             f"{path}: was written by a newer streampca (format {dataset.attrs['format_version']}); update streampca"

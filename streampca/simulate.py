@@ -15,7 +15,7 @@ Array = NDArray[Any]
 
 
 def simulate_groups(
-    path: Path, n_samples: int, n_features: int, *, n_groups: int = 6, n_factors: int = 12, chunk: int = 4096,
+    path: Path, n_samples: int, n_features: int, *, n_groups: int = 6, n_factors: int = 12, chunk: int = 1024,
     noise: float = 1.0, seed: int = 0, progress: Progress = silent,
 ) -> Array:  # fmt: skip
     """Write a float32 Zarr array of samples x features in groups that lie on a ring, and return each sample's group.
@@ -40,7 +40,9 @@ def simulate_groups(
         z[:, 1] = np.sin(angles[rows]) * 1.4 + 0.15 * z[:, 1]
         block = z @ loadings
         block += mean
-        block += noise * rng.standard_normal(block.shape, dtype=np.float32)
+        error = rng.standard_normal(block.shape, dtype=np.float32)
+        error *= noise
+        block += error
         array[rows] = block
         progress(Step(0, "simulating", i + 1, len(starts), 0.0))
     return groups

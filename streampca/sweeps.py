@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from dask import threaded
 from dask.base import compute
 from dask.callbacks import Callback
 from dask.delayed import Delayed, delayed
@@ -179,7 +180,7 @@ class Sweeps:
             _PartitionCallback({task.key for task in tasks}, show),
             one_blas_thread,
         ):
-            result: Partial = compute(root, scheduler="threads", pool=pool)[0]
+            result: Partial = compute(root, scheduler=threaded.get, pool=pool)[0]
         return result
 
     def _block(self, start: int, stop: int) -> Delayed | None:
@@ -205,7 +206,6 @@ class _PartitionCallback(Callback):
     """Counts the partitions that Dask's threads finish."""
 
     def __init__(self, keys: set[str], show: Callable[[int], None]):
-        super().__init__()
         self._keys, self._show, self._done = keys, show, 0
 
     def _posttask(self, key: Any, result: Any, dsk: Any, state: Any, worker_id: Any) -> None:  # noqa: ARG002

@@ -1,4 +1,4 @@
-"""What the tests share: matrices with a known spectrum, an independent reference, and a source that counts its reads."""
+"""What the tests share: matrices with a known spectrum, an independent reference, a source that counts its reads."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ def _huge_mean(dtype):
 
 
 def _small_integers():
-    return np.clip(np.rint(4 * matrix_with_spectrum(200, 30, falling(10, 0.5, 60.0), seed=9)), -128, 127).astype(np.int8)
+    x = matrix_with_spectrum(200, 30, falling(10, 0.5, 60.0), seed=9)
+    return np.clip(np.rint(4 * x), -128, 127).astype(np.int8)
 
 
 CASES = {
@@ -99,12 +100,12 @@ class Reference:
 def true_residual(reference, components, values):
     """||S v - theta v|| / theta of each row v, in extended precision."""
     v = np.asarray(components).astype(np.longdouble)
-    sv = (self_product(reference.centred, v.T)).T
+    sv = covariance_times(reference.centred, v.T).T
     theta = np.asarray(values).astype(np.longdouble)
     return np.asarray(np.sqrt(((sv - theta[:, None] * v) ** 2).sum(axis=1)) / theta, float)
 
 
-def self_product(centred, vectors):
+def covariance_times(centred, vectors):
     """S vectors, for S the covariance of centred samples."""
     return centred.T @ (centred @ vectors) / (len(centred) - 1)
 
@@ -124,6 +125,28 @@ def assert_same_subspace(true_rows, rows, within=1e-10):
 
 def assert_orthonormal(rows, within=1e-10):
     np.testing.assert_allclose(rows @ rows.T, np.eye(len(rows)), atol=within)
+
+SHAPES = {"tall": (200, 15), "wide": (25, 120)}
+
+
+def sample_data(shape="tall"):
+    """A matrix of the tall or the wide shape, whose mean and spectrum are not flat."""
+    n, d = SHAPES[shape]
+    x = matrix_with_spectrum(n, d, falling(min(n - 1, d), 0.55), mean=4.0, seed=21)
+    return x + np.random.default_rng(0).standard_normal(d)
+
+
+def data_with_gaps(shape="tall"):
+    x = sample_data(shape)
+    x[np.random.default_rng(5).random(x.shape) < 0.1] = np.nan
+    return x
+
+
+def assert_close(ours, theirs, rtol=1e-6):
+    """Check shapes, and values to rtol of themselves or of the largest one."""
+    ours, theirs = np.asarray(ours), np.asarray(theirs)
+    assert ours.shape == theirs.shape
+    np.testing.assert_allclose(ours, theirs, rtol=rtol, atol=rtol * np.abs(theirs).max())
 
 
 class CountingSource(Source):

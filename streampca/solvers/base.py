@@ -104,11 +104,9 @@ def know_scaling(sweeps: Sweeps, moments: Moments) -> float:
     return trace
 
 
-def first_sweep(
-    sweeps: Sweeps, statistic: Statistic, label: str, folds_scale: bool = False
-) -> tuple[Any, Moments, float]:
-    """Sweep for a statistic and, as cheaply as the cut allows, for the moments; returns both and the trace."""
-    early = learn_moments(sweeps, folds_scale)
+def first_sweep(sweeps: Sweeps, statistic: Statistic, label: str) -> tuple[Any, Moments, float]:
+    """Sweep for a product and, as cheaply as the cut allows, for the moments; returns both and the trace."""
+    early = learn_moments(sweeps, folds_scale=False)
     value, moments = sweeps.run(statistic, label)
     moments = early or moments
     assert moments is not None

@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import eigh
 
-from streampca.accumulators import Scatter, symmetric
+from streampca.accumulators import Moments, Scatter, symmetric
 from streampca.solvers.base import (
     Solution,
     Wanted,
     certify,
-    first_sweep,
     is_null,
+    know_scaling,
+    learn_moments,
     null_advice,
     rounding,
     shortfall,
@@ -38,23 +38,35 @@ class Dense:
 
     def solve(self, sweeps: Sweeps, wanted: Wanted) -> Solution:
         """Return the leading eigenpairs wanted, after one sweep (two where float32 cannot certify them)."""
-        solution = self._attempt(sweeps, wanted)
+        label = "covariance" if sweeps.matrix.axis == 0 else "Gram matrix"
+        early = learn_moments(sweeps, folds_scale=True)
+        # Tiles that are centred by their own mean along the way are not scaled yet.
+        scaled = not sweeps.matrix.merges_means
+        scatter, moments = sweeps.run(Scatter(), label)
+        moments = early or moments
+        assert moments is not None
+        trace = know_scaling(sweeps, moments)
+        solution = self._solution(sweeps, wanted, scatter, scaled, moments, trace)
         if not solution.converged and use_float64(sweeps, wanted.tol):
-            solution = self._attempt(sweeps, wanted)
+            scatter, _ = sweeps.run(Scatter(), label)
+            solution = self._solution(sweeps, wanted, scatter, True, moments, trace)
         return solution
 
-    def _attempt(self, sweeps: Sweeps, wanted: Wanted) -> Solution:
-        matrix = sweeps.matrix
-        label = "covariance" if matrix.axis == 0 else "Gram matrix"
-        scatter, moments, trace = first_sweep(sweeps, Scatter(), label, folds_scale=True)
-        S = symmetric(scatter)
-        scaling = sweeps.matrix.scaling
+    def _solution(
+        self, sweeps: Sweeps, wanted: Wanted, scatter: Array, scaled: bool, moments: Moments, trace: float
+    ) -> Solution:
+        matrix, scaling = sweeps.matrix, sweeps.matrix.scaling
         assert scaling is not None
-        kept = S.copy() if self.keep_scatter and matrix.axis == 0 else None
-        # A tile that was centred by its own mean is not scaled yet; entry by entry this loses no digits.
-        if matrix.merges_means and scaling.scale is not None:
+        S = symmetric(scatter)
+        keep = self.keep_scatter and matrix.axis == 0
+        kept = S.copy() if keep and not scaled else None
+        # Entry by entry, scaling afterwards loses no digits.
+        if scaling.scale is not None and not scaled:
             S /= scaling.scale[:, None]
             S /= scaling.scale[None, :]
+        if keep and scaled:
+            outer = 1.0 if scaling.scale is None else scaling.scale[:, None] * scaling.scale[None, :]
+            kept = S * outer
         S /= matrix.source.shape[0] - 1
         values, vectors = leading_pairs(S, wanted, trace)
         floor = rounding(sweeps, Scatter(), dense=True)
@@ -73,6 +85,8 @@ def leading_pairs(S: Array, wanted: Wanted, trace: float) -> tuple[Array, Array]
 
     For a fraction of the variance, the number asked for grows until their sum reaches it: only the trace is needed.
     """
+    from scipy.linalg import eigh
+
     N = len(S)
     k = wanted.n_components or min(N, 16)
     while True:

@@ -107,8 +107,8 @@ def plan(
     """
     check_choice("solver", solver, SOLVERS)
     options = _options(source, k, limit, tol, keep_scatter)
-    if solver != "auto":
-        options = [option for option in options if option.name == solver]
+    # The power method needs the least memory and by far the most sweeps: only for those who ask for it.
+    options = [o for o in options if (o.name != "power" if solver == "auto" else o.name == solver)]
     fitting = [option for option in options if option.need.peak(1) <= limit]
     if not fitting:
         least = min(options, key=lambda option: option.need.peak(1))

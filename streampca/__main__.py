@@ -1,0 +1,5 @@
+"""`python -m streampca` is the command `streampca`."""
+
+from streampca.cli import main
+
+main()

@@ -1,0 +1,242 @@
+"""The command line, run as a user runs it: in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+
+import streampca
+
+
+def run(*arguments: object, cwd: Path, **options) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "streampca", *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=240, check=False, **options)
+
+
+@pytest.fixture
+def data(tmp_path):
+    """A small store with three strong factors."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(300, 3)) @ (rng.normal(size=(3, 40)) * [[9], [5], [3]]) + rng.normal(size=(300, 40)) + 50
+    zarr.create_array(tmp_path / "x.zarr", data=X.astype("f4"), chunks=(64, 40))
+    np.save(tmp_path / "x.npy", X)
+    return X.astype("f4").astype("f8")
+
+
+def test_pca_writes_a_store_that_plain_xarray_opens(tmp_path, data):
+    done = run("pca", "x.zarr", "-k", 3, "--out", "r.zarr", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "certificate" in done.stdout
+    assert "result: r.zarr" in done.stdout
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = xr.open_zarr(tmp_path / "r.zarr")
+        scores = result["scores"].values
+    centred = data - data.mean(0)
+    s, vt = np.linalg.svd(centred, full_matrices=False)[1:]
+    assert result["scores"].dims == ("sample", "component")
+    assert result["components"].dims == ("component", "feature")
+    np.testing.assert_allclose(result["explained_variance"], s[:3] ** 2 / 299, rtol=1e-5)
+    np.testing.assert_allclose(result["explained_variance_ratio"], s[:3] ** 2 / (s**2).sum(), rtol=1e-5)
+    np.testing.assert_allclose(np.abs(result["components"].values @ vt[:3].T), np.eye(3), atol=1e-4)
+    np.testing.assert_allclose(scores, centred @ result["components"].values.T, atol=1e-3)
+    np.testing.assert_allclose(result["mean"], data.mean(0), rtol=1e-6)
+    for name in ("source_fingerprint", "parameters", "versions", "n_sweeps", "bytes_read", "seconds", "peak_memory_bytes"):
+        assert result.attrs[name], name
+    assert result.attrs["format_version"] == 1
+    assert json.loads(result.attrs["parameters"])["seed"] == 0
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["r.zarr", "x.npy", "x.zarr"]
+
+
+def test_json_says_what_the_table_says(tmp_path, data):  # noqa: ARG001
+    done = run("pca", "x.npy", "-k", "0.9", "--json", "--quiet", cwd=tmp_path)
+    said = json.loads(done.stdout)
+    assert done.stderr == ""
+    assert sum(said["explained_variance_ratio"]) > 0.9 > sum(said["explained_variance_ratio"][:-1])
+    assert said["converged"] is True
+    assert (tmp_path / said["result"]).name == "x.pca.zarr"
+    again = json.loads(run("info", "x.pca.zarr", "--json", cwd=tmp_path).stdout)
+    assert again["explained_variance"] == said["explained_variance"]
+
+
+def test_plan_reads_nothing_and_writes_nothing(tmp_path):
+    array = zarr.create_array(tmp_path / "big.zarr", shape=(10**7, 10**4), chunks=(1000, 10**4), dtype="f4")
+    assert array.nchunks_initialized == 0
+    done = run("pca", "big.zarr", "-k", 20, "--plan", "--memory", "2GB", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "solver" in done.stdout
+    assert "400 GB" in done.stdout
+    assert [p.name for p in tmp_path.iterdir()] == ["big.zarr"]
+    plan = json.loads(run("pca", "big.zarr", "-k", 20, "--plan", "--json", "--memory", "2GB", cwd=tmp_path).stdout)
+    assert plan["peak_bytes"] <= 2e9
+
+
+def test_info_describes_data(tmp_path, data):  # noqa: ARG001
+    done = run("info", "x.zarr", cwd=tmp_path)
+    assert "300 (sample)" in done.stdout
+    assert "64 x 40" in done.stdout
+
+
+def test_overwrite_is_asked_for_and_spares_what_is_not_ours(tmp_path, data):  # noqa: ARG001
+    assert run("pca", "x.zarr", "-k", 2, "--out", "r.zarr", cwd=tmp_path).returncode == 0
+    again = run("pca", "x.zarr", "-k", 3, "--out", "r.zarr", cwd=tmp_path)
+    assert again.returncode == 2
+    assert "--overwrite" in again.stderr
+    assert run("pca", "x.zarr", "-k", 3, "--out", "r.zarr", "--overwrite", cwd=tmp_path).returncode == 0
+    assert streampca.load(tmp_path / "r.zarr").sizes["component"] == 3
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "keep").write_text("me")
+    refused = run("pca", "x.zarr", "--out", "mine", "--overwrite", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert (tmp_path / "mine" / "keep").read_text() == "me"
+
+
+BAD = {
+    "missing path": (["pca", "nowhere.zarr"], "does not exist"),
+    "k too large": (["pca", "x.zarr", "-k", "41"], "from 1 to 40"),
+    "k no number": (["pca", "x.zarr", "-k", "many"], "0.9"),
+    "fraction out of range": (["pca", "x.zarr", "-k", "1.5"], "between 0 and 1"),
+    "unknown solver": (["pca", "x.zarr", "--solver", "qr"], "'krylov'"),
+    "unknown option": (["pca", "x.zarr", "--memroy", "1GB"], "--memory"),
+    "memory": (["pca", "x.zarr", "--memory", "much"], "600MB"),
+    "too little memory": (["pca", "x.zarr", "--memory", "20MB"], "raise the limit"),
+    "tol": (["pca", "x.zarr", "--tol", "0"], "between 0 and 1"),
+    "no folder": (["pca", "x.zarr", "--out", "no/where.zarr"], "make it first"),
+    "strings": (["pca", "text.npy"], "convert them"),
+    "objects": (["pca", "objects.npy"], "numeric array"),
+    "cut short": (["pca", "short.npy"], "numpy.save"),
+    "empty": (["pca", "empty.npy"], "no samples"),
+    "one dimension": (["pca", "line.npy"], "reshape"),
+    "no variance": (["pca", "constant.npy"], "total variance is zero"),
+    "missing values": (["pca", "gaps.npy"], "2 missing value(s) (NaN), the first at sample 3, feature 1"),
+    "infinite": (["pca", "inf.npy", "--missing", "mean"], "1 infinite value(s), the first at sample 0, feature 2"),
+    "one sample": (["pca", "one.npy"], "2 samples or more"),
+    "unknown command": (["pcaa", "x.zarr"], "No such command"),
+    "not a result": (["info", "x"], "does not exist"),
+    "no kind": (["info", "plain.txt"], "not a known kind"),
+    "folder": (["pca", "."], "not a Zarr store"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_one_line_with_exit_code_2_and_touches_nothing(tmp_path, data, name):  # noqa: ARG001
+    np.save(tmp_path / "text.npy", np.array([["a", "b"], ["c", "d"]]))
+    np.save(tmp_path / "objects.npy", np.array([[1, None]], dtype=object), allow_pickle=True)
+    np.save(tmp_path / "empty.npy", np.empty((0, 4)))
+    np.save(tmp_path / "line.npy", np.arange(4.0))
+    np.save(tmp_path / "constant.npy", np.full((5, 4), 0.1))
+    np.save(tmp_path / "one.npy", np.ones((1, 4)))
+    gaps = np.arange(40.0).reshape(10, 4)
+    gaps[3, 1] = gaps[7, 0] = np.nan
+    np.save(tmp_path / "gaps.npy", gaps)
+    gaps[0, 2] = np.inf
+    np.save(tmp_path / "inf.npy", gaps)
+    (tmp_path / "short.npy").write_bytes((tmp_path / "x.npy").read_bytes()[:1000])
+    (tmp_path / "plain.txt").write_text("1 2 3")
+    before = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*")}
+    arguments, cure = BAD[name]
+    done = run(*arguments, "--quiet" if "pca" in arguments else "--json", cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    assert done.stderr.startswith("streampca: ")
+    assert done.stderr.count("\n") == 1
+    assert cure in done.stderr
+    assert {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*")} == before
+
+
+def test_help_and_import_do_not_load_heavy_parts(tmp_path):
+    code = (
+        "import sys, streampca, streampca.cli; sys.argv[1:] = ['--help']\n"
+        "try: streampca.cli.main()\nexcept SystemExit: pass\n"
+        "print([m for m in ('numpy','dask','zarr','xarray','sklearn','pandas','matplotlib') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("[]\n")
+
+
+def test_pca_command_does_not_load_scikit_learn(tmp_path, data):  # noqa: ARG001
+    code = (
+        "import sys, streampca.cli; sys.argv[1:] = ['pca', 'x.zarr', '--quiet']\n"
+        "try: streampca.cli.main()\nexcept SystemExit: pass\n"
+        "print('sklearn' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("False\n")
+
+
+def test_version():
+    done = run("--version", cwd=Path.cwd())
+    assert done.stdout == f"streampca, version {streampca.__version__}\n"
+
+
+def test_netcdf_field_keeps_its_labels(tmp_path):
+    rng = np.random.default_rng(0)
+    field = xr.DataArray(
+        rng.normal(size=(30, 5, 7)),
+        dims=("time", "lat", "lon"),
+        coords={"lat": np.linspace(-60, 60, 5), "lon": np.arange(7) * 10.0, "time": np.arange(30)},
+        name="t2m",
+    )
+    field.to_netcdf(tmp_path / "f.nc", engine="h5netcdf")
+    done = run("pca", "f.nc", "-k", 2, "--sample-dims", "time", "--out", "eof.zarr", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    result = xr.open_zarr(tmp_path / "eof.zarr")
+    assert result["components"].dims == ("component", "lat", "lon")
+    np.testing.assert_array_equal(result["lat"], field["lat"])
+    assert result["scores"].dims == ("time", "component")
+    flat = field.values.reshape(30, -1)
+    s = np.linalg.svd(flat - flat.mean(0), compute_uv=False)
+    np.testing.assert_allclose(result["explained_variance"], s[:2] ** 2 / 29, rtol=1e-8)
+
+
+def peak_of(*arguments: object, cwd: Path) -> tuple[int, int]:
+    """Exit code and peak resident bytes of a command that starts no other process."""
+    command = [sys.executable, "-m", "streampca", *map(str, arguments)]
+    process = subprocess.Popen(command, cwd=cwd, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    assert process.stderr is not None
+    process.stderr.read()
+    process.stderr.close()
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return process.returncode, usage.ru_maxrss * 1024
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("shape", "chunks"), [((100_000, 1000), (5000, 1000)), ((4000, 25_000), (4000, 1250))])
+@pytest.mark.parametrize("solver", ["auto", "krylov"])
+def test_peak_memory_stays_under_the_limit(tmp_path, shape, chunks, solver):
+    rng = np.random.default_rng(0)
+    array = zarr.create_array(tmp_path / "x.zarr", shape=shape, chunks=chunks, dtype="f4")
+    strip = rng.standard_normal(chunks, dtype="f4")
+    for i in range(0, shape[0], chunks[0]):
+        for j in range(0, shape[1], chunks[1]):
+            array[i : i + chunks[0], j : j + chunks[1]] = strip * (1 + i + j)
+    code, peak = peak_of("pca", "x.zarr", "-k", 10, "--memory", "380MB", "--solver", solver, "--tol", "0.01", cwd=tmp_path)
+    assert code == 0
+    assert peak < 380e6
+
+
+def test_demo_digits_draws_a_picture(tmp_path):
+    done = run("demo", "digits", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "21 of 64 components explain 90%" in done.stdout
+    assert (tmp_path / "demo-output" / "digits.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_demo_runs_twice_and_keeps_to_its_limit(tmp_path):
+    for _ in range(2):
+        done = run("demo", "--memory", "350MB", "--quiet", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+    result = streampca.load(tmp_path / "demo-output" / "groups.pca.zarr")
+    assert result.attrs["peak_memory_bytes"] < 350e6 < result.attrs["n_samples"] * result["mean"].size * 4
+    assert sorted(p.name for p in (tmp_path / "demo-output").iterdir()) == ["groups.pca.zarr", "groups.png", "groups.zarr"]

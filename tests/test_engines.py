@@ -1,0 +1,122 @@
+"""The same bits on any engine: threads, processes, any number of them."""
+
+from __future__ import annotations
+
+import logging
+
+import dask
+import dask.array
+import numpy as np
+import pytest
+import zarr
+from helpers import falling, matrix_with_spectrum
+
+from streampca import PCA, open_source
+from streampca.accumulators import Product
+from streampca.models.components import Request, fit_components
+from streampca.sweeps import active_client
+
+ENGINES = ("covariance", "gram", "krylov")
+
+
+def data(n=60, d=9, dtype=np.float64):
+    return (np.random.default_rng(2).standard_normal((n, d)) * np.arange(1, d + 1) + 5).astype(dtype)
+
+
+def stored(tmp_path, solver, dtype=np.float32):
+    shape, chunks = ((40, 3000), (20, 100)) if solver == "gram" else ((3000, 40), (100, 20))
+    x = matrix_with_spectrum(*shape, falling(30), mean=3.0).astype(dtype)
+    array = zarr.create_array(tmp_path / f"{solver}.zarr", shape=shape, dtype=dtype, chunks=chunks)
+    array[...] = x
+    return tmp_path / f"{solver}.zarr"
+
+
+def found_by(given, solver, workers, **options):
+    request = Request(4, solver=solver, tol=options.pop("tol", 1e-3), **options)
+    with dask.config.set(num_workers=workers):
+        found, matrix = fit_components(open_source(given), request)
+    assert len(matrix.partitions) > 4
+    return found
+
+
+def assert_same_bits(a, b):
+    for name in ("components", "explained_variance", "certificate", "mean", "total_variance", "missing"):
+        assert np.array_equal(getattr(a, name), getattr(b, name)), name
+    assert (a.n_sweeps, a.tile_dtype, a.solver) == (b.n_sweeps, b.tile_dtype, b.solver)
+
+
+@pytest.mark.parametrize(
+    ("solver", "tol"), [(solver, tol) for solver in ENGINES for tol in (1e-3, 1e-9)] + [("power", 1e-2)]
+)
+@pytest.mark.usefixtures("small_partitions")
+def test_same_bits_on_any_number_of_threads(tmp_path, solver, tol):
+    path = stored(tmp_path, solver)
+    one = found_by(path, solver, 1, tol=tol)
+    for workers in (2, 4):
+        assert_same_bits(one, found_by(path, solver, workers, tol=tol))
+
+
+@pytest.mark.parametrize("solver", ENGINES)
+def test_same_bits_of_a_dask_array_on_any_number_of_threads(tmp_path, solver):
+    x = dask.array.from_zarr(stored(tmp_path, solver))
+    one = found_by(x, solver, 1)
+    assert_same_bits(one, found_by(x, solver, 4))
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Two worker processes of one thread each."""
+    from distributed import LocalCluster
+
+    with LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=logging.CRITICAL
+    ) as local:
+        yield local
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["zarr", "dask"])
+@pytest.mark.parametrize("solver", ENGINES)
+@pytest.mark.usefixtures("small_partitions")
+def test_same_bits_on_two_processes(tmp_path, cluster, solver, kind):
+    from distributed import Client
+
+    path = stored(tmp_path, solver)
+    given = path if kind == "zarr" else dask.array.from_zarr(path)
+    here = found_by(given, solver, 2)
+    steps = []
+    with Client(cluster):
+        assert active_client() is not None
+        there = found_by(given, solver, 2, progress=steps.append)
+        scores = PCA(4, solver=solver).fit_transform(given)
+    assert active_client() is None
+    assert_same_bits(here, there)
+    assert [s.done for s in steps if s.sweep == 1] == list(range(steps[0].total + 1))
+    np.testing.assert_array_equal(scores, PCA(4, solver=solver).fit_transform(given))
+
+
+@pytest.mark.slow
+def test_one_partition_is_enough_for_a_cluster(cluster):
+    from distributed import Client
+
+    x = data()
+    with Client(cluster):
+        model = PCA(3).fit(x)
+    assert_same_bits(model._found, PCA(3).fit(x)._found)
+
+
+def test_blas_has_one_thread_inside_tasks():
+    from threadpoolctl import threadpool_info
+
+    seen = []
+
+    class Looking(Product):
+        def update(self, value, A, start):  # noqa: N803
+            seen.extend(info["num_threads"] for info in threadpool_info() if info["user_api"] == "blas")
+            super().update(value, A, start)
+
+    before = [info["num_threads"] for info in threadpool_info() if info["user_api"] == "blas"]
+    sweeps_over(data(), 0, ((0, 30), (30, 60)), 10).run(Looking(np.eye(9)), "product")
+    assert seen
+    assert set(seen) == {1}
+    assert [info["num_threads"] for info in threadpool_info() if info["user_api"] == "blas"] == before

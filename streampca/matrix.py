@@ -144,10 +144,7 @@ class Matrix:
             for i in range(0, slab_stop - slab_start, length):
                 j = min(i + length, slab_stop - slab_start)
                 raw = slab[i:j] if self.axis == 0 else slab[:, i:j]
-                # Infinities make NaN on the way; they are counted here and refused at the end of the sweep.
-                with np.errstate(invalid="ignore", over="ignore"):
-                    tile = self._tile(raw, slab_start + i, n_bytes, check)
-                yield tile
+                yield self._tile(raw, slab_start + i, n_bytes, check)
                 n_bytes = 0
 
     def _tile(self, raw: Array, start: int, n_bytes: int, check: bool) -> Tile:

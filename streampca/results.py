@@ -114,10 +114,11 @@ def save(dataset: xarray.Dataset, store: Path) -> None:
     """Write a Dataset into a Zarr store, beside arrays that may be there already."""
     import zarr
 
-    dataset.to_zarr(store, mode="a", consolidated=False, zarr_format=3)
     with warnings.catch_warnings():
-        # It is an extension of format 3 still, but plain `xarray.open_zarr` looks for it and warns if it is not there.
+        # Extensions of format 3 still: text labels, and the consolidated metadata that `xarray.open_zarr` looks for.
         warnings.filterwarnings("ignore", message="Consolidated metadata")
+        warnings.filterwarnings("ignore", message="The data type .* does not have a Zarr V3 specification")
+        dataset.to_zarr(store, mode="a", consolidated=False, zarr_format=3)
         zarr.consolidate_metadata(store, zarr_format=3)
 
 

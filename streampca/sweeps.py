@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 from dask import threaded
 from dask.base import compute
 from dask.callbacks import Callback
@@ -76,7 +77,8 @@ def run_partition(
     moments: list[Moments] = []
     defects = Defects()
     n_bytes = 0
-    with one_blas_thread:
+    # Values too large for the type become infinite here; the caller sees it in the sums and says so.
+    with one_blas_thread, np.errstate(over="ignore", invalid="ignore"):
         for tile in matrix.tiles(start, stop, length, check):
             statistic.update(value, tile.A, tile.start)
             n_bytes += tile.n_bytes
@@ -227,6 +229,8 @@ def active_client() -> Any:
 def _compute_on(client: Any, tasks: list[Delayed], root: Delayed, show: Callable[[int], None]) -> Partial:
     """Run the graph on a cluster, letting go of each partial once it is merged."""
     *parts, total = client.compute([*tasks, root])
+    if len(parts) == 1:
+        parts = []
     for done, future in enumerate(sys.modules["distributed"].as_completed(parts), start=1):
         future.release()
         show(done)

@@ -126,6 +126,7 @@ def assert_same_subspace(true_rows, rows, within=1e-10):
 def assert_orthonormal(rows, within=1e-10):
     np.testing.assert_allclose(rows @ rows.T, np.eye(len(rows)), atol=within)
 
+
 SHAPES = {"tall": (200, 15), "wide": (25, 120)}
 
 

@@ -43,7 +43,9 @@ def test_what_is_no_amount_is_refused(given):
     assert "'600MB'" in one_line(error)
 
 
-@pytest.mark.parametrize(("n_bytes", "text"), [(3, "3 B"), (1500, "1.5 kB"), (6e8, "600 MB"), (1.6e9, "1.6 GB"), (4e12, "4 TB")])
+@pytest.mark.parametrize(
+    ("n_bytes", "text"), [(3, "3 B"), (1500, "1.5 kB"), (6e8, "600 MB"), (1.6e9, "1.6 GB"), (4e12, "4 TB")]
+)
 def test_amounts_are_shown_as_people_write_them(n_bytes, text):
     assert show_bytes(n_bytes) == text
 
@@ -136,10 +138,11 @@ def test_shapes_too_big_to_hold_are_planned_without_reading(k):
 
 
 def test_a_dask_array_too_big_to_compute_is_planned_from_its_shape():
-    def never(block):
+    def never(_):
         raise AssertionError("a plan must not compute")
 
-    x = dask.array.zeros((10**7, 10**5), chunks=(10**4, 10**5), dtype="f4").map_blocks(never, dtype="f4", meta=np.empty((0, 0), "f4"))
+    x = dask.array.zeros((10**7, 10**5), chunks=(10**4, 10**5), dtype="f4")
+    x = x.map_blocks(never, dtype="f4", meta=np.empty((0, 0), "f4"))
     plan = Request(20, memory="64GB").plan(open_source(x))
     assert plan.name == "krylov"
     assert plan.cut.partitions == tuple((i, i + 10**4) for i in range(0, 10**7, 10**4))
@@ -166,9 +169,10 @@ def test_few_features_call_for_the_covariance_and_few_samples_for_the_gram_matri
 
 
 def test_a_reason_is_given_for_the_choice():
-    chosen = Request(10, memory="8GB").plan(UnreadableSource((10**6, 300), (10_000, 300)))
+    source = UnreadableSource((10**6, 300), (10_000, 300))
+    chosen = Request(10, memory="8GB").plan(source)
     assert "300 x 300" in chosen.reason
-    assert Request(10, solver="krylov", memory="8GB").plan(UnreadableSource((10**6, 300), (10_000, 300))).reason == "as asked"
+    assert Request(10, solver="krylov", memory="8GB").plan(source).reason == "as asked"
     lines = dict(chosen.lines())
     assert set(lines) == {"solver", "sweeps", "partitions", "memory", "time"}
     assert "8 GB" in lines["memory"]

@@ -50,7 +50,15 @@ def test_pca_writes_a_store_that_plain_xarray_opens(tmp_path, data):
     np.testing.assert_allclose(np.abs(result["components"].values @ vt[:3].T), np.eye(3), atol=1e-4)
     np.testing.assert_allclose(scores, centred @ result["components"].values.T, atol=1e-3)
     np.testing.assert_allclose(result["mean"], data.mean(0), rtol=1e-6)
-    for name in ("source_fingerprint", "parameters", "versions", "n_sweeps", "bytes_read", "seconds", "peak_memory_bytes"):
+    for name in (
+        "source_fingerprint",
+        "parameters",
+        "versions",
+        "n_sweeps",
+        "bytes_read",
+        "seconds",
+        "peak_memory_bytes",
+    ):
         assert result.attrs[name], name
     assert result.attrs["format_version"] == 1
     assert json.loads(result.attrs["parameters"])["seed"] == 0
@@ -220,7 +228,9 @@ def test_peak_memory_stays_under_the_limit(tmp_path, shape, chunks, solver):
     for i in range(0, shape[0], chunks[0]):
         for j in range(0, shape[1], chunks[1]):
             array[i : i + chunks[0], j : j + chunks[1]] = strip * (1 + i + j)
-    code, peak = peak_of("pca", "x.zarr", "-k", 10, "--memory", "380MB", "--solver", solver, "--tol", "0.01", cwd=tmp_path)
+    code, peak = peak_of(
+        "pca", "x.zarr", "-k", 10, "--memory", "380MB", "--solver", solver, "--tol", "0.01", cwd=tmp_path
+    )
     assert code == 0
     assert peak < 380e6
 
@@ -239,4 +249,8 @@ def test_demo_runs_twice_and_keeps_to_its_limit(tmp_path):
         assert done.returncode == 0, done.stderr
     result = streampca.load(tmp_path / "demo-output" / "groups.pca.zarr")
     assert result.attrs["peak_memory_bytes"] < 350e6 < result.attrs["n_samples"] * result["mean"].size * 4
-    assert sorted(p.name for p in (tmp_path / "demo-output").iterdir()) == ["groups.pca.zarr", "groups.png", "groups.zarr"]
+    assert sorted(p.name for p in (tmp_path / "demo-output").iterdir()) == [
+        "groups.pca.zarr",
+        "groups.png",
+        "groups.zarr",
+    ]

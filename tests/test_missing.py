@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers import (
-    CountingSource,
-    one_line,
-)
+from helpers import SHAPES, CountingSource, assert_close, data_with_gaps, one_line, sample_data
 from sklearn.decomposition import PCA as SklearnPCA  # noqa: N811
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline

@@ -6,9 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from helpers import (
-    Reference,
-)
+from helpers import SHAPES, Reference, assert_close, sample_data
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA as SklearnPCA  # noqa: N811

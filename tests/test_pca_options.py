@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from helpers import (
+    SHAPES,
     CountingSource,
+    assert_close,
     assert_same_subspace,
     falling,
     matrix_with_spectrum,
     one_line,
+    sample_data,
 )
 from sklearn.decomposition import PCA as SklearnPCA  # noqa: N811
 

@@ -158,7 +158,8 @@ def test_what_double_precision_cannot_reach_is_said(solver):
 def sweeps_for(x, axis=0):
     source = open_source(x)
     planned = cut(source, axis, 8)
-    return Sweeps(Matrix(source, axis, tile_dtype(source.dtype), partitions=planned.partitions, slab_length=planned.slab_length))
+    dtype = tile_dtype(source.dtype)
+    return Sweeps(Matrix(source, axis, dtype, partitions=planned.partitions, slab_length=planned.slab_length))
 
 
 @pytest.mark.parametrize("axis", [0, 1])
@@ -200,7 +201,7 @@ def test_stopping_short_is_said_with_advice(solver):
 
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_the_seed_decides_the_bits_and_not_the_answer(solver):
-    x = matrix_with_spectrum(300, 60, falling(60, 0.7))
+    x = matrix_with_spectrum(300, 60, falling(60, 0.5))
     a, b, c = (solve(x, 3, solver, seed=seed, tol=1e-6) for seed in (1, 1, 2))
     assert np.array_equal(a.components, b.components)
     if solver in ("krylov", "power"):
@@ -215,7 +216,7 @@ def test_the_seed_decides_the_bits_and_not_the_answer(solver):
 @pytest.mark.parametrize("shape", [(200, 30), (30, 200)])
 @pytest.mark.parametrize("fraction", [0.05, 0.5, 0.9, 0.99])
 def test_a_fraction_takes_as_many_components_as_scikit_learn(solver, shape, fraction):
-    x = matrix_with_spectrum(*shape, falling(29, 0.7), seed=14)
+    x = matrix_with_spectrum(*shape, falling(29), seed=14)
     theirs = SklearnPCA(n_components=fraction, svd_solver="full").fit(x)
     ours = PCA(fraction, solver=solver).fit(x)
     assert ours.n_components_ == theirs.n_components_

@@ -7,9 +7,12 @@ import pytest
 import xarray
 from helpers import (
     Reference,
+    assert_close,
+    data_with_gaps,
     falling,
     matrix_with_spectrum,
     one_line,
+    sample_data,
     true_residual,
 )
 from sklearn.decomposition import PCA as SklearnPCA  # noqa: N811

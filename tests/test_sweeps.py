@@ -25,8 +25,8 @@ from streampca.sweeps import Sweeps
 ENGINES = ("covariance", "gram", "krylov")
 
 
-def data(n=60, d=9, dtype=np.float64):
-    return (np.random.default_rng(2).standard_normal((n, d)) * np.arange(1, d + 1) + 5).astype(dtype)
+def data(n=60, d=9):
+    return np.random.default_rng(2).standard_normal((n, d)) * np.arange(1, d + 1) + 5
 
 
 def sweeps_over(x, axis, partitions, slab_length, **options):
@@ -103,6 +103,23 @@ def test_the_first_defect_is_first_by_sample_then_feature():
     assert early + Defects() == early
 
 
+def test_blas_has_one_thread_inside_tasks():
+    from threadpoolctl import threadpool_info
+
+    seen = []
+
+    class Looking(Product):
+        def update(self, value, A, start):  # noqa: N803
+            seen.extend(info["num_threads"] for info in threadpool_info() if info["user_api"] == "blas")
+            super().update(value, A, start)
+
+    before = [info["num_threads"] for info in threadpool_info() if info["user_api"] == "blas"]
+    sweeps_over(data(), 0, ((0, 30), (30, 60)), 10).run(Looking(np.eye(9)), "product")
+    assert seen
+    assert set(seen) == {1}
+    assert [info["num_threads"] for info in threadpool_info() if info["user_api"] == "blas"] == before
+
+
 # ---------------------------------------------------------------- reads are counted
 
 
@@ -129,12 +146,11 @@ def test_gram_reads_everything_once_and_once_more_for_components():
 @pytest.mark.parametrize(("scale", "missing", "more"), [(None, "error", 0), ("unit", "error", 1), (None, "mean", 1)])
 def test_krylov_reads_everything_once_a_block(scale, missing, more):
     x = matrix_with_spectrum(1000, 60, falling(60, 0.8))
-    # Cut along samples, as these chunks are: means come along with the first product, scales or gaps need a look before.
+    # Cut along samples, as these chunks are: means come along with the first product, scales or gaps do not.
     source = CountingSource(x, (10, 60))
-    blocks = []
-    model = PCA(3, solver="krylov", scale=scale, missing=missing, progress=lambda step: blocks.append((step.sweep, step.label)))
-    model.fit(source)
-    products = len({sweep for sweep, label in blocks if label == "krylov"})
+    steps = []
+    model = PCA(3, solver="krylov", scale=scale, missing=missing, progress=steps.append).fit(source)
+    products = len({step.sweep for step in steps if step.label == "krylov"})
     assert products >= 2
     assert model.n_sweeps_ == products + more
     assert (source.times_read() == model.n_sweeps_).all()
@@ -252,7 +268,7 @@ def test_bars_are_drawn_without_complaint():
 
 def test_an_error_in_a_partition_reaches_the_caller():
     class Broken(CountingSource):
-        def read_block(self, outer_samples, outer_features):
+        def read_block(self, *_):
             raise InputError("broken.bin: cannot be read; restore it")
 
     with pytest.raises(InputError, match="broken.bin"):

@@ -64,7 +64,8 @@ def test_chunks_never_written_read_as_the_fill_value(tmp_path, zarr_format, fill
 
 
 def test_chunks_never_written_read_as_zero_without_a_fill_value(tmp_path):
-    array = zarr.create(store=tmp_path / "x.zarr", shape=(8, 6), chunks=(3, 2), dtype="f4", fill_value=None, zarr_format=2)
+    store = tmp_path / "x.zarr"
+    array = zarr.create(store=store, shape=(8, 6), chunks=(3, 2), dtype="f4", fill_value=None, zarr_format=2)
     array[:3] = 5
     expected = np.zeros((8, 6), "f4")
     expected[:3] = 5
@@ -142,7 +143,13 @@ def garbage(chunk: Path):
     chunk.write_bytes(bytes(range(40)))
 
 
-HARM = {"empty": cut_to(0), "one byte": cut_to(1), "ten bytes": cut_to(10), "one byte less": cut_to(-1), "garbage": garbage}
+HARM = {
+    "empty": cut_to(0),
+    "one byte": cut_to(1),
+    "ten bytes": cut_to(10),
+    "one byte less": cut_to(-1),
+    "garbage": garbage,
+}
 
 
 @pytest.mark.parametrize("harm", HARM)

@@ -19,7 +19,7 @@ from streampca.scaling import MISSING, SCALES, Scaling, check_choice
 from streampca.solvers.base import Solution, Wanted
 from streampca.solvers.plan import Plan, check_components, plan
 from streampca.sources import Source
-from streampca.sweeps import Sweeps
+from streampca.sweeps import Sweeps, one_blas_thread
 
 Array = NDArray[Any]
 
@@ -55,7 +55,7 @@ class Request:
     def __post_init__(self) -> None:
         check_choice("scale", self.scale, SCALES)
         check_choice("missing", self.missing, MISSING)
-        if not (isinstance(self.tol, (int, float)) and 0 < self.tol < 1):
+        if not (isinstance(self.tol, (int, float, np.number)) and 0 < self.tol < 1):
             raise InputError(f"tol={self.tol!r} cannot be used: give a number between 0 and 1, such as 1e-3")
 
     def wanted(self, shape: tuple[int, int]) -> Wanted:
@@ -137,8 +137,9 @@ def fit_components(source: Source, request: Request, extra_sweeps: int = 0) -> t
     chosen = request.plan(source, extra_sweeps)
     wanted = request.wanted(source.shape)
     sweeps = Sweeps(chosen.matrix(source, request.scale, request.missing), chosen.threads, request.progress)
-    solution = chosen.solver.solve(sweeps, wanted)
-    components, scores = _both_sides(sweeps, solution)
+    with one_blas_thread:
+        solution = chosen.solver.solve(sweeps, wanted)
+        components, scores = _both_sides(sweeps, solution)
     found = Components(
         components=components,
         explained_variance=solution.values,
@@ -170,7 +171,7 @@ def _both_sides(sweeps: Sweeps, solution: Solution) -> tuple[Array, Array | None
     projected, _ = sweeps.run(Projection(solution.vectors.astype(matrix.dtype)), "components")
     components = _unit_rows(np.concatenate(projected)[:, :-1].T.astype(np.float64), lengths)
     signs = _signs(components)
-    return components * signs[:, None], solution.vectors * (lengths * signs)
+    return components * signs[:, None], (solution.vectors * (lengths * signs)).astype(matrix.dtype)
 
 
 def _unit_rows(rows: Array, lengths: Array) -> Array:

@@ -27,8 +27,8 @@ from streampca.models.components import (
 )
 from streampca.models.dataset import accumulator_dataset, pca_dataset, provenance, summary_from
 from streampca.models.streaming import Summary, combine_summaries, components_of, summarise, summary_of
-from streampca.progress import Progress, silent
-from streampca.sources import Source, open_source
+from streampca.progress import Progress, logger, silent
+from streampca.sources import Axis, Source, open_source
 from streampca.sources.base import plain_axes
 from streampca.sweeps import lazy_rows
 
@@ -132,11 +132,14 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
         """Find the components and return the scores of X; at most one sweep more than `fit`."""
         source = self._source(X, sample_dims, reset=True)
         matrix, threads = self._fit(source)
+        if type(X).__module__.startswith("dask.array"):
+            return self.transform(X)
         scores, self._found = scores_of(self._found, matrix, threads, self.progress or silent)
         self._set_attributes(source, scores)
         return _like(X, _whitened(scores, self._found, self.whiten), source)
 
     _found: Components
+    _labels: tuple[Axis, Axis] | None
 
     def _fit(self, source: Source) -> tuple[Any, int]:
         request = self._request()
@@ -152,15 +155,17 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
         Exact, whatever the order and size of the batches, while the d x d covariance fits the memory limit. Beyond
         that a sketch of max(4 k, k + 64) rows is merged with each batch (k = 32 if n_components is not a number), and
         what was cut off is in the certificate. Missing values are refused: the mean is not known until the end.
+        After a `fit` that formed the covariance the batches add to it; after any other it starts anew, and says so.
         """
-        summary: Summary | None = getattr(self, "_summary", None)
+        summary = self._summary_so_far()
         source = self._source(X, None, reset=summary is None)
         d = source.shape[1]
         rows = None if 5 * 8 * d * d < memory_limit(self.memory) else self._sketch_rows()
         step = max(1, min(source.chunks[0], (rows or source.chunks[0])))
         for start in range(0, source.shape[0], step):
             batch, _ = source.read(slice(start, min(start + step, source.shape[0])), slice(0, d))
-            _refuse_gaps(batch, source.name)
+            if batch.dtype.kind == "f" and not np.isfinite(batch).all():
+                Defects.of(batch, (start, 0)).refuse("error", source.name)
             part = summarise(batch, rows)
             summary = part if summary is None else combine_summaries(summary, part)
         assert summary is not None
@@ -169,6 +174,15 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
             self._found = components_of(summary, self._clipped_request())
             self._set_attributes(source, None)
         return self
+
+    def _summary_so_far(self) -> Summary | None:
+        summary: Summary | None = getattr(self, "_summary", None)
+        if summary is not None or not self.__sklearn_is_fitted__():
+            return summary
+        if self._found.scatter is None or self._found.missing.any():
+            logger.warning("the fit kept no accumulator that batches can be added to; partial_fit starts anew")
+            return None
+        return self._summary_of()
 
     def _sketch_rows(self) -> int:
         k = self.n_components if isinstance(self.n_components, int) else 32
@@ -197,6 +211,7 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
 
     def _from_summary(self, summary: Summary) -> PCA:
         merged: PCA = type(self)(**self.get_params())
+        merged._sample_dims = None
         merged._summary = summary
         merged._found = components_of(summary, merged._clipped_request())
         merged._set_attributes(None, None)
@@ -255,7 +270,10 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
         return float(np.mean(self.score_samples(X)))
 
     def get_covariance(self) -> Array:
-        """Return the model's covariance (d x d), V (L - s2 I) V' + s2 I, of the scaled features, if scaled."""
+        """Return the model's covariance (d x d), V (L - s2 I) V' + s2 I, of the scaled features, if scaled.
+
+        Whitening changes scores, not the model: unlike scikit-learn's, this is the same with and without it.
+        """
         check_is_fitted(self)
         V, s2 = self._found.components, self._found.noise_variance
         excess = np.maximum(self._found.explained_variance - s2, 0.0)
@@ -306,6 +324,12 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
     def _source(self, X: Any, sample_dims: Sequence[str] | None, reset: bool) -> Source:
         """Open X; plain arrays and data frames are checked as scikit-learn checks them."""
         home = type(X).__module__.partition(".")[0]
+        if reset:
+            self._sample_dims = sample_dims
+        elif home == "xarray" and self._labels is not None and hasattr(X, "dims"):
+            X, sample_dims = _as_fitted(X, *self._labels)
+        else:
+            sample_dims = self._sample_dims
         if isinstance(X, (str, Source)) or hasattr(X, "__fspath__") or home in ("dask", "zarr", "xarray"):
             source = open_source(X, sample_dims=sample_dims)
             if reset:
@@ -381,9 +405,14 @@ def _block_scores(block: Array, *, found: Components, missing: str, whiten: bool
     return _whitened(T @ found.components.T.astype(T.dtype), found, whiten)
 
 
-def _refuse_gaps(batch: Array, name: str) -> None:
-    if batch.dtype.kind == "f" and not np.isfinite(batch).all():
-        Defects.of(batch).refuse("error", name)
+def _as_fitted(X: Any, samples: Axis, features: Axis) -> tuple[Any, Sequence[str] | None]:
+    """Return labelled data with the feature dimensions last, in the order fitted, and the names of the others."""
+    if not set(features.dims) <= set(X.dims):
+        return X, None
+    others = [str(dim) for dim in X.dims if dim not in features.dims]
+    if set(others) == set(samples.dims):
+        others = list(samples.dims)
+    return X.transpose(*others, *features.dims), others
 
 
 def _like(X: Any, scores: Array, source: Source) -> Any:

@@ -148,6 +148,11 @@ def summary_of(found: Components, summary: Summary | None) -> Summary:
             f"components found by solver='{found.solver}' keep no accumulator to merge; "
             "fit with solver='covariance', or by partial_fit"
         )
+    if found.missing.any():
+        raise InputError(
+            "these samples had missing values, filled with the mean of their own: that does not merge exactly; "
+            "fill them beforehand with the same value everywhere"
+        )
     n, d = found.n_samples, len(found.mean)
     m2 = np.diag(found.scatter).copy()
     count = np.full(d, n, np.int64) - found.missing

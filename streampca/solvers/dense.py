@@ -25,7 +25,7 @@ from streampca.solvers.base import (
     shortfall,
     use_float64,
 )
-from streampca.sweeps import Sweeps, one_blas_thread
+from streampca.sweeps import Sweeps
 
 Array = NDArray[Any]
 
@@ -91,8 +91,7 @@ def leading_pairs(S: Array, wanted: Wanted, trace: float) -> tuple[Array, Array]
     k = wanted.n_components or min(N, 16)
     while True:
         final = wanted.n_components is not None
-        with one_blas_thread:
-            values, vectors = eigh(S, subset_by_index=(N - k, N - 1), overwrite_a=final, check_finite=False)
+        values, vectors = eigh(S, subset_by_index=(N - k, N - 1), overwrite_a=final, check_finite=False)
         values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1]
         count = wanted.count(values, trace) or (k if k == N else None)
         if count is not None:

@@ -30,7 +30,7 @@ from streampca.solvers.base import (
     shortfall,
     use_float64,
 )
-from streampca.sweeps import Sweeps, one_blas_thread
+from streampca.sweeps import Sweeps
 
 Array = NDArray[Any]
 
@@ -57,14 +57,12 @@ class Krylov:
         matrix = sweeps.matrix
         N, n_samples = matrix.n_full, matrix.source.shape[0]
         rng = np.random.default_rng(self.seed)
-        with one_blas_thread:
-            basis = _Basis(N, min(self.max_basis, N), rng)
-            block = basis.start(rng.standard_normal((N, min(self.block_size, N))))
+        basis = _Basis(N, min(self.max_basis, N), rng)
+        block = basis.start(rng.standard_normal((N, min(self.block_size, N))))
         W, moments, trace = first_sweep(sweeps, Product(block.astype(matrix.dtype)), "krylov")
         while True:
-            with one_blas_thread:
-                basis.expand(W / (n_samples - 1))
-                values, residuals = basis.ritz()
+            basis.expand(W / (n_samples - 1))
+            values, residuals = basis.ritz()
             floor = rounding(sweeps, Product(block), dense=False)
             certificate = certify(values, residuals, floor)
             null = is_null(values, N) & (sweeps.matrix.dtype == np.float64)
@@ -80,15 +78,13 @@ class Krylov:
             elif self._rounding_blocks(count, values, residuals, floor, wanted) and use_float64(sweeps, wanted.tol):
                 block = basis.restart_from(self.block_size)
             else:
-                with one_blas_thread:
-                    following = basis.next_block(self.block_size, count if count is not None else len(values))
+                following = basis.next_block(self.block_size, count if count is not None else len(values))
                 if following is None:
                     count = count or len(values)
                     break
                 block = following
             W, _ = sweeps.run(Product(block.astype(sweeps.matrix.dtype)), "krylov")
-        with one_blas_thread:
-            vectors = basis.vectors(count)
+        vectors = basis.vectors(count)
         advice = shortfall(certificate[:count], null[:count], wanted, self._cure(sweeps))
         if wanted.count(values[:count], trace) is None and not advice:
             advice = f"only {count} components were found under the memory limit; raise it"

@@ -31,6 +31,10 @@ SCATTER_RATE = 7.5e10  # multiply-adds/s of A'A in float32, counting N^2 for eac
 EIGH_RATE = 8e9  # flop/s of the reduction to tridiagonal form
 KRYLOV_SWEEPS = 8
 POWER_SWEEPS = 20  # for each component
+# The choice of solver and basis must not depend on how many workers there are, nor on how large this process happens to
+# be, or the same input would not give the same bits: it is made for so many tasks and such a process.
+NOMINAL_THREADS = 4
+NOMINAL_PROCESS = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -114,8 +118,8 @@ def plan(
         least = min(options, key=lambda option: option.need.peak(1))
         shape = " x ".join(map(str, source.shape))
         threads_that_fit(least.need, limit, 1, f"{least.name} on {shape}")
-    best = min(fitting, key=lambda option: option.seconds / _threads(option, limit))
-    threads = _threads(best, limit)
+    best = min(fitting, key=lambda option: option.seconds / _threads(option, limit, NOMINAL_THREADS))
+    threads = _threads(best, limit, int(dask.config.get("num_workers", None) or cpu_count()))
     repeats = best.sweeps > 1 or best.cut.axis == 1 or extra_sweeps
     spare = limit - best.need.peak(threads)
     resident = min(spare * 3 // 4, source.n_bytes) if repeats and source.costly and active_client() is None else 0
@@ -136,12 +140,9 @@ def plan(
     )
 
 
-def _threads(option: _Option, limit: int) -> int:
-    return threads_that_fit(option.need, limit, _wanted_threads(option.cut), option.name)
-
-
-def _wanted_threads(plan: Cut) -> int:
-    return max(1, min(int(dask.config.get("num_workers", None) or cpu_count()), len(plan.partitions)))
+def _threads(option: _Option, limit: int, most: int) -> int:
+    """Return how many tasks run at a time: as many as there are, as are wanted, and as fit."""
+    return threads_that_fit(option.need, limit, max(1, min(most, len(option.cut.partitions))), option.name)
 
 
 def _build(option: _Option, k: int | None, seed: Any, keep_scatter: bool) -> Solver:
@@ -197,8 +198,8 @@ def _krylov(source: Source, axis: int, k: int | None, process: int, limit: int, 
         source, plan, tile, partial, others + 8 * N * least + _components_bytes(source, axis, k), process
     )
     wanted = min(N, max(least, (k or b) + 12 * b)) if k is not None else N
-    threads = _wanted_threads(plan)
-    spare = max(0, limit - smallest.peak(threads)) // (8 * N)
+    nominal = replace(smallest, process=max(process, NOMINAL_PROCESS))
+    spare = max(0, limit - nominal.peak(min(NOMINAL_THREADS, len(plan.partitions)))) // (8 * N)
     basis = int(min(wanted, least + spare))
     if k is not None:
         need = replace(smallest, driver=smallest.driver + 8 * N * (basis - least))

@@ -67,6 +67,9 @@ class Power:
             exhausted = sweeps.n_sweeps >= self.max_sweeps
             sweeps.note = f"component {len(values) + 1}, certificate {(residual + floor) / max(theta, 1e-300):.1e}"
             if residual + floor > wanted.tol * theta and residual <= 2 * floor and use_float64(sweeps, wanted.tol):
+                if len(values):
+                    # What float32 gave for the vectors found would limit their certificates.
+                    SV = sweeps.run(Product(V), "power")[0] / (n_samples - 1)
                 continue
             if residual + floor > wanted.tol * theta / 2 and residual > floor and not exhausted:
                 v = _peel(Sv, values, V, v)
@@ -75,6 +78,11 @@ class Power:
             if exhausted or len(values) == N or wanted.count(values, trace) is not None:
                 return self._solution(sweeps, wanted, V, SV, trace, moments)
             v = _start(rng, V)
+
+    def _cure(self, sweeps: Sweeps) -> str:
+        if sweeps.n_sweeps >= self.max_sweeps:
+            return "raise max_sweeps or tol, or use solver='krylov'"
+        return "the eigenvalue is too small beside the largest; use solver='krylov' or ask for fewer components"
 
     def _solution(
         self, sweeps: Sweeps, wanted: Wanted, V: Array, SV: Array, trace: float, moments: Moments
@@ -87,7 +95,7 @@ class Power:
         residuals = np.linalg.norm(SV @ Y - vectors * values, axis=0)
         certificate = certify(values, residuals, rounding(sweeps, Product(V[:, :1]), dense=False))
         null = is_null(values, len(V)) & (sweeps.matrix.dtype == np.float64)
-        advice = shortfall(certificate, null, wanted, "raise max_sweeps or tol, or use solver='krylov'")
+        advice = shortfall(certificate, null, wanted, self._cure(sweeps))
         if wanted.count(values, trace) is None and not advice:
             advice = (
                 f"only {len(values)} components were found in {sweeps.n_sweeps} sweeps; use solver='krylov' for more"

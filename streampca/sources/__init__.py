@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import math
+import struct
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +26,7 @@ from streampca.sources.labelled import (
 __all__ = ["Axis", "Source", "open_source"]
 
 
-def open_source(data: Any, *, variable: str | None = None, sample_dims: Sequence[str] | None = None) -> Source:
+def open_source(data: Any, *, variable: str | None = None, sample_dims: str | Sequence[str] | None = None) -> Source:
     """Return the source behind an array, a path or a URL.
 
     Parameters
@@ -33,7 +36,8 @@ def open_source(data: Any, *, variable: str | None = None, sample_dims: Sequence
     variable : which array of a group, Dataset or NetCDF file.
     sample_dims : the dimensions of labelled data that make up the samples; the first one unless given.
     """
-    source = _find(data, variable, tuple(sample_dims) if sample_dims else None)
+    dims = (sample_dims,) if isinstance(sample_dims, str) else tuple(sample_dims or ())
+    source = _find(data, variable, dims or None)
     source.check()
     return source
 
@@ -99,17 +103,33 @@ def _open_zarr(location: str, variable: str | None, sample_dims: tuple[str, ...]
     array = open_zarr(location, variable)
     plain = ZarrSource(array)
     dims = plain.samples.dims + plain.features.dims
-    if "sample" in dims and sample_dims is None and not _CF_KEYS & set(array.attrs):
+    coded = _is_coded(array)
+    if "sample" in dims and sample_dims is None and not coded:
         return plain
     labelled = _with_labels(array, dims)
     axes = split_axes(labelled, sample_dims)
-    if _CF_KEYS & set(array.attrs) or axes[0].dims + axes[1].dims != dims:
+    if coded or axes[0].dims + axes[1].dims != dims:
         return labelled_source(labelled, sample_dims)
     return ZarrSource(array, axes)
 
 
-# Attributes by which the values in a store differ from the values meant.
-_CF_KEYS = {"scale_factor", "add_offset"}
+def _is_coded(array: Any) -> bool:
+    """Tell whether the values in a store differ from the values meant: packed, or with a number that means missing."""
+    attributes = dict(array.attrs)
+    fills = [attributes[key] for key in ("_FillValue", "missing_value") if key in attributes]
+    return bool({"scale_factor", "add_offset"} & set(attributes)) or not all(map(_is_nan, fills))
+
+
+def _is_nan(value: Any) -> bool:
+    """Tell whether an attribute is NaN: as a number, or as xarray writes it into Zarr format 3."""
+    try:
+        return math.isnan(float(value))
+    except (TypeError, ValueError):
+        pass
+    try:
+        return math.isnan(struct.unpack("<d", base64.b64decode(value, validate=True))[0])
+    except (TypeError, ValueError, struct.error):
+        return False
 
 
 def _with_labels(array: Any, dims: tuple[str, ...]) -> Any:
@@ -117,9 +137,13 @@ def _with_labels(array: Any, dims: tuple[str, ...]) -> Any:
     import dask.array
     import xarray
 
-    parent, _, name = array.path.rpartition("/")
+    group, _, name = array.path.rpartition("/")
+    store: Any = array.store
+    if not name and hasattr(store, "root"):
+        # The array itself was opened: its group is the folder around it.
+        store, group, name = str(Path(store.root).parent), "", Path(store.root).name
     try:
-        return xarray.open_zarr(array.store, group=parent or None, chunks={}, consolidated=False)[name]
+        return xarray.open_zarr(store, group=group or None, chunks={}, consolidated=False)[name]
     except (KeyError, ValueError, OSError, TypeError):
         lazy: Any = dask.array
         return xarray.DataArray(lazy.from_zarr(array), dims=dims)

@@ -48,7 +48,7 @@ class ArraySource(Source):
         try:
             array = np.load(path, mmap_mode="r", allow_pickle=False)
         except (ValueError, OSError, EOFError) as error:
-            if "object" in str(error).lower():
+            if "Python objects" in str(error) or "Object arrays" in str(error):
                 raise InputError(f"{path}: holds Python objects, not numbers; save a numeric array") from error
             raise InputError(f"{path}: not a whole .npy file ({error}); write it again with numpy.save") from error
         return cls(array, path=path)
@@ -64,10 +64,10 @@ class ArraySource(Source):
         """Hash of shape, type, and the file's size and time, or some of the values."""
         if self._path is not None:
             stat = self._path.stat()
-            return digest("npy", self.shape, self.dtype, stat.st_size, stat.st_mtime_ns)
+            return digest("npy", self.shape, self.dtype.str, stat.st_size, stat.st_mtime_ns)
         assert self._array is not None
-        rows = np.unique(np.linspace(0, self.shape[0] - 1, 16).astype(int))
-        return digest("array", self.shape, self.dtype, np.ascontiguousarray(self._array[rows]).tobytes())
+        rows = np.unique(np.linspace(0, len(self._array) - 1, 16).astype(int))
+        return digest("array", self.shape, self.dtype.str, np.ascontiguousarray(self._array[rows]).tobytes())
 
     def __getstate__(self) -> dict[str, Any]:
         """Ship the path of a file, not what is in it."""
@@ -109,7 +109,7 @@ class DaskSource(Source):
 
     def fingerprint(self) -> str:
         """Hash of the graph's own name, which Dask derives from what it computes."""
-        return digest("dask", self.shape, self.dtype, self.array.name)
+        return digest("dask", self.shape, self.dtype.str, self.array.name)
 
 
 class BlockSource(ArraySource):

@@ -59,8 +59,7 @@ class LazySource(Source):
         self.dtype = array.dtype
         self.overhead = 2.0
         self.costly = True
-        sizes = array.encoding.get("chunksizes") or array.encoding.get("preferred_chunks", {}).values()
-        chunks = dict(zip(array.dims, sizes or (), strict=False))
+        chunks = array.encoding.get("preferred_chunks") or {}
         n, d = self.shape
         rows = chunks.get(self.samples.dims[0], 1) * (n // max(1, self.samples.sizes[0]))
         columns = chunks.get(self.features.dims[0], 1) * (d // max(1, self.features.sizes[0]))
@@ -78,9 +77,10 @@ class LazySource(Source):
 
     def fingerprint(self) -> str:
         """Hash of shape, type and labels, and of the file's size and time where it is known."""
-        stat = self._path.stat() if self._path else None
+        path = self._path or Path(self._array.encoding.get("source", ""))
+        stat = path.stat() if path.is_file() else None
         stamp = (stat.st_size, stat.st_mtime_ns) if stat else None
-        return digest("xarray", self.name, self.shape, self.dtype, self.samples.dims, self.features.dims, stamp)
+        return digest("xarray", str(path), self.shape, self.dtype.str, self.samples.dims, self.features.dims, stamp)
 
 
 def open_dataset_variable(dataset: Any, variable: str | None, where: str) -> Any:

@@ -58,6 +58,7 @@ class ZarrSource(Source):
         region = [slice(0, size) for size in self._array.shape]
         region[0], region[n_sample_dims] = outer_samples, outer_features
         if self._decoder is None:
+            self._refuse_empty_files(region)
             try:
                 block = np.asarray(self._array[tuple(region)])
             except (OSError, RuntimeError, ValueError) as error:
@@ -67,11 +68,10 @@ class ZarrSource(Source):
 
     def _read_chunks(self, region: list[slice]) -> tuple[Array, int]:
         shape = tuple(s.stop - s.start for s in region)
-        spans = [range(s.start // c, -(-s.stop // c)) for s, c in zip(region, self._grid, strict=True)]
-        if math.prod(map(len, spans)) == 1 and shape == self._grid:
-            out = scratch("slab", shape, self.dtype)
-            return out, self._decode(tuple(s[0] for s in spans), out)
+        spans = self._spans(region)
         out = scratch("slab", shape, self.dtype)
+        if math.prod(map(len, spans)) == 1 and shape == self._grid:
+            return out, self._decode(tuple(s[0] for s in spans), out)
         whole = scratch("chunk", self._grid, self.dtype)
         n_bytes = 0
         for index in itertools.product(*spans):
@@ -92,22 +92,33 @@ class ZarrSource(Source):
         """Decode one chunk into out; returns the bytes read from disk."""
         path = self._chunk_path(index)
         try:
-            with path.open("rb", buffering=0) as file:
+            with path.open("rb") as file:
                 n_bytes = path.stat().st_size
                 packed = scratch("packed", (n_bytes,), np.uint8)
                 n_read = file.readinto(packed.data)
         except FileNotFoundError:
-            out[...] = self._array.fill_value
+            fill = self._array.fill_value
+            out[...] = 0 if fill is None else fill
             return 0
         except OSError as error:
             raise InputError(
                 f"{path}: cannot be read ({error.strerror}); check the disk and the permissions"
             ) from error
         if n_read != n_bytes or not _fills(self._decoder, packed, out):
-            raise InputError(
-                f"{path}: this chunk is damaged or cut short; restore it from a copy or write the store again"
-            )
+            raise _damaged(path)
         return n_bytes
+
+    def _refuse_empty_files(self, region: list[slice]) -> None:
+        """Refuse what a full disk leaves behind, which zarr-python takes for chunks never written."""
+        if isinstance(self._array.store, LocalStore):
+            for index in itertools.product(*self._spans(region)):
+                path = self._chunk_path(index)
+                if path.exists() and path.stat().st_size == 0:
+                    raise _damaged(path)
+
+    def _spans(self, region: list[slice]) -> list[range]:
+        """Chunks along each dimension that a region touches."""
+        return [range(s.start // c, -(-s.stop // c)) for s, c in zip(region, self._grid, strict=True)]
 
     def fingerprint(self) -> str:
         """Hash of the metadata, and of size and time of some chunks of a local store."""
@@ -119,7 +130,9 @@ class ZarrSource(Source):
                 path = self._chunk_path(tuple(int(i) for i in np.unravel_index(flat, n_chunks)))
                 if path.exists():
                     stamps.append((int(flat), path.stat().st_size, path.stat().st_mtime_ns))
-        return digest("zarr", self._array.shape, self.dtype, self._grid, str(self._array.metadata.to_dict()), stamps)
+        return digest(
+            "zarr", self._array.shape, self.dtype.str, self._grid, str(self._array.metadata.to_dict()), stamps
+        )
 
 
 def _stacked_chunk(chunks: tuple[int, ...], sizes: tuple[int, ...]) -> int:
@@ -133,7 +146,9 @@ def _direct_decoder(array: ZarrArray) -> Any:
         return None
     metadata = array.metadata
     if metadata.zarr_format == 2:
-        return (metadata.compressor or _Stored()) if not metadata.filters and metadata.order == "C" else None
+        plain = not metadata.filters and metadata.order == "C"
+        known = metadata.compressor is None or isinstance(metadata.compressor, tuple(_DECODERS.values()))
+        return (metadata.compressor or _Stored()) if plain and known else None
     codecs = list(metadata.codecs)
     if not codecs or not isinstance(codecs[0], BytesCodec) or len(codecs) > 2:
         return None
@@ -149,25 +164,36 @@ class _Stored:
     """Chunks that are not compressed."""
 
     def decode(self, packed: Array, out: Array) -> None:
+        if packed.nbytes != out.nbytes:
+            raise ValueError("not the size of a chunk")
         out.reshape(-1).view(np.uint8)[:] = packed
 
 
 def _fills(decoder: Any, packed: Array, out: Array) -> bool:
     """Decode into out and tell whether all of out was written.
 
-    A chunk that decodes to fewer bytes leaves the tail as it was, so the tail is stamped before: with one stamp,
-    and where that seems untouched (the data may end like it) with another.
+    Blosc believes the sizes that its header claims, so these are compared with those of the file and of out. The others
+    may decode to fewer bytes and leave the end as it was: the last byte is stamped before, with one value and, if it
+    seems untouched (the data may end like that), with another.
     """
-    tail = out.reshape(-1).view(np.uint8)[-8:]
+    if isinstance(decoder, Blosc):
+        sizes = packed[4:16].view("<u4") if packed.size >= 16 else (0, 0, 0)
+        if sizes[0] != out.nbytes or sizes[2] != packed.size:
+            return False
+    last = out.reshape(-1).view(np.uint8)[-1:]
     for stamp in (0x5A, 0xA5):
-        tail[:] = stamp
+        last[:] = stamp
         try:
             decoder.decode(packed, out)
         except (RuntimeError, ValueError, TypeError, OSError, EOFError):
             return False
-        if (tail != stamp).any():
+        if last[0] != stamp:
             return True
     return False
+
+
+def _damaged(path: Path) -> InputError:
+    return InputError(f"{path}: this chunk is damaged or cut short; restore it from a copy or write the store again")
 
 
 def is_zarr(path: Path) -> bool:

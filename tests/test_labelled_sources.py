@@ -54,8 +54,9 @@ def test_a_variable_of_a_dataset_is_named(tmp_path):
     dataset = xarray.Dataset({"a": labelled(), "b": labelled() + 1})
     dataset.to_netcdf(tmp_path / "x.nc", engine="h5netcdf")
     dataset.to_zarr(tmp_path / "x.zarr", consolidated=False)
+    expected = (labelled() + 1).values.reshape(6, -1)
     for given in (dataset, tmp_path / "x.nc", tmp_path / "x.zarr"):
-        np.testing.assert_array_equal(everything(open_source(given, variable="b")), (labelled() + 1).values.reshape(6, -1))
+        np.testing.assert_array_equal(everything(open_source(given, variable="b")), expected)
         with pytest.raises(InputError) as error:
             open_source(given)
         assert "a" in one_line(error)

@@ -7,6 +7,7 @@ import dask.array
 import numpy as np
 import pytest
 import xarray
+from helpers import assert_close, sample_data
 from sklearn.decomposition import PCA as SklearnPCA  # noqa: N811
 
 from streampca import PCA, InputError

@@ -3,8 +3,8 @@
 Everything here is plain NumPy. The rows are those of A (t x N): samples when the matrix is cut along samples, features
 when it is cut along features, so that one `Scatter` is the covariance of the one case and the Gram matrix of the other.
 
-A statistic has a true zero, `update` (adds one tile to a value in place), `combine` (a new value from two), and
-`recentre`, the term that moves two values taken about their own means to the mean of both.
+A statistic has a true zero, `update` (adds the rows of one tile to a value in place) and `combine` (a new value from
+two). Rows about a mean that is not known yet are taken about those of parts; the difference is a row of its own.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Moments:
     @classmethod
     def of(cls, X: Array) -> Moments:
         """Moments of the rows of X; NaN counts as missing."""
-        work = np.array(X, dtype=np.float64)
-        return centre_by_own_mean(work, gaps=True)
+        X = np.asarray(X, np.float64)
+        return centre_by_own_mean(X, np.empty_like(X), gaps=True)
 
     @classmethod
     def concatenate(cls, parts: list[Moments]) -> Moments:
@@ -76,35 +76,44 @@ def combine_moments(a: Moments, b: Moments) -> Moments:
     )
 
 
-def centre_by_own_mean(T: Array, *, gaps: bool) -> Moments:
-    """Centre the columns of a tile T (samples x features) in place, and return the moments that it had.
+def centre_by_own_mean(raw: Array, T: Array, *, gaps: bool = False) -> Moments:
+    """Write the columns of raw (samples x features), centred, into T, and return the moments that they had.
 
     The first value is taken off before the mean is formed: a mean 10^6 times the deviation then costs no digits,
     and a constant column comes out exactly zero. With `gaps`, NaN counts as missing and stands at the mean, zero.
     """
-    n_rows, n_features = T.shape
+    n_rows, n_features = raw.shape
+    missing = np.zeros(n_features, np.int64)
+    absent: Array | None = None
     if gaps:
-        absent = np.isnan(T)
-        first = np.take_along_axis(T, absent.argmin(axis=0)[None, :], axis=0)[0].astype(np.float64)
-        first[np.isnan(first)] = 0.0
-        T -= first.astype(T.dtype)
-        T[absent] = 0
+        absent = np.isnan(raw)
+        first = np.take_along_axis(raw, absent.argmin(axis=0)[None, :], axis=0)[0].astype(T.dtype)
+        first[np.isnan(first)] = 0
         missing = absent.sum(axis=0, dtype=np.int64)
-        count = n_rows - missing
     else:
-        first = T[0].astype(np.float64)
-        T -= T[0].copy()
-        missing = np.zeros(n_features, np.int64)
-        count = np.full(n_features, n_rows, np.int64)
-    mean = T.sum(axis=0, dtype=np.float64) / np.maximum(count, 1)
+        first = raw[0].astype(T.dtype)
+    np.subtract(raw, first, out=T, dtype=T.dtype, casting="unsafe")
+    if absent is not None:
+        T[absent] = 0
+    count = n_rows - missing
+    mean = (np.ones(n_rows, T.dtype) @ T).astype(np.float64) / np.maximum(count, 1)
     T -= mean.astype(T.dtype)
-    if gaps:
+    if absent is not None:
         T[absent] = 0
     return Moments(count, first + mean, np.einsum("ij,ij->j", T, T).astype(np.float64), missing)
 
 
+def between_means(a: Moments, b: Moments) -> Array:
+    """Return the one row whose scatter is the term between two means, sqrt(n_a n_b / n) (mean_b - mean_a).
+
+    A statistic of rows about their mean is the sum of those of two parts about theirs, and that of this row.
+    """
+    n_a, n_b = int((a.count + a.missing)[0]), int((b.count + b.missing)[0])
+    return np.asarray(np.sqrt(n_a * n_b / (n_a + n_b)) * (b.mean - a.mean))[None, :]
+
+
 class Statistic:
-    """What one sweep computes: a value with a true zero, sums that merge by `+`, and the term of their means."""
+    """What one sweep computes: a value with a true zero, and sums that merge by `+`."""
 
     def tile_length(self, n_full: int, itemsize: int) -> int:
         """Rows of A that one update should get: a tile of about TILE_BYTES, a multiple of 8."""
@@ -126,10 +135,6 @@ class Statistic:
         """Return what a partition, whose rows start at `start`, hands on."""
         return value
 
-    def recentre(self, value: Any, delta: Array, weight: float) -> None:
-        """Add weight x (the statistic of the one row delta) to value in place."""
-        raise NotImplementedError(f"{type(self).__name__} is taken about a mean known beforehand")
-
 
 class NoStatistic(Statistic):
     """Nothing beside the moments that the first sweep collects."""
@@ -138,9 +143,6 @@ class NoStatistic(Statistic):
         return 0
 
     def update(self, value: int, A: Array, start: int) -> None:
-        pass
-
-    def recentre(self, value: int, delta: Array, weight: float) -> None:
         pass
 
 
@@ -160,12 +162,6 @@ class Scatter(Statistic):
             value[i : i + STRIP, i : i + STRIP] += strip.T @ strip
             if i:
                 value[i : i + STRIP, :i] += strip.T @ A[:, :i]
-
-    def recentre(self, value: Array, delta: Array, weight: float) -> None:
-        """Add weight delta delta'."""
-        for i in range(0, delta.size, STRIP):
-            rows = delta[i : i + STRIP, None] * weight
-            value[i : i + STRIP, : i + STRIP] += rows * delta[None, : i + STRIP]
 
 
 def symmetric(lower: Array) -> Array:
@@ -190,16 +186,12 @@ class Product(Statistic):
         """Add A'(A Q)."""
         value += A.T @ (A @ self.Q)
 
-    def recentre(self, value: Array, delta: Array, weight: float) -> None:
-        """Add weight delta (delta'Q)."""
-        value += np.outer(delta * weight, delta @ self.Q.astype(np.float64))
-
 
 @dataclass(frozen=True)
 class Projection(Statistic):
     """The rows of A M (t x k) as a list of pieces in order, each row with its |a|^2 as one more column.
 
-    With a `sink`, the rows of a partition go there as (start, rows without |a|^2), and nothing is handed on.
+    With a `sink`, the rows of a partition go there as (start, rows), without |a|^2, and nothing is handed on.
     """
 
     M: Array
@@ -210,14 +202,15 @@ class Projection(Statistic):
 
     def update(self, value: list[Array], A: Array, start: int) -> None:
         """Append the rows of this tile."""
-        value.append(np.concatenate([A @ self.M, np.einsum("ij,ij->i", A, A)[:, None]], axis=1))
+        squares = [] if self.sink else [np.einsum("ij,ij->i", A, A)[:, None]]
+        value.append(np.concatenate([A @ self.M, *squares], axis=1))
 
     def finish(self, value: list[Array], start: int) -> list[Array]:
         """Join the pieces, and give them to the sink if there is one."""
         rows = np.concatenate(value)
         if self.sink is None:
             return [rows]
-        self.sink(start, rows[:, :-1])
+        self.sink(start, rows)
         return []
 
 

@@ -16,8 +16,6 @@ from streampca import __version__
 from streampca.errors import InputError
 
 if TYPE_CHECKING:
-    import xarray
-
     from streampca.progress import Progress
 
 MESSAGE_PREFIX = "streampca: "
@@ -129,8 +127,8 @@ def pca(
             _print_plan(request.plan(data, extra_sweeps=1), as_json)
             return
         check_output(target, overwrite)
-        result = pca_to_store(data, request, target, overwrite, parameters)
-    _print_result(result, target, as_json)
+        found, attributes = pca_to_store(data, request, target, overwrite, parameters)
+    _print_result({name: getattr(found, name) for name in COLUMNS}, attributes, target, as_json)
 
 
 @cli.command()
@@ -140,11 +138,11 @@ def pca(
 def info(path: str, as_json: bool, variable: str | None, sample_dims: str | None) -> None:
     """Say what PATH is: a result, or data and how they are laid out."""
     from streampca.budget import show_bytes
-    from streampca.results import kind_of, load
+    from streampca.results import kind_of
     from streampca.sources import open_source
 
     if kind_of(Path(path)) == "pca":
-        _print_result(load(path), Path(path), as_json)
+        _print_stored(Path(path), as_json)
         return
     data = open_source(path, variable=variable, sample_dims=sample_dims.split(",") if sample_dims else None)
     facts = {
@@ -172,7 +170,6 @@ def info(path: str, as_json: bool, variable: str | None, sample_dims: str | None
 def demo(story: str, out: Path, memory: str, quiet: bool) -> None:
     """Simulate data larger than the memory limit, find its components, draw them; or the same of handwritten digits."""
     from streampca.demo import demo_digits, demo_groups
-    from streampca.results import load
 
     out.mkdir(parents=True, exist_ok=True)
     if story == "digits":
@@ -180,7 +177,7 @@ def demo(story: str, out: Path, memory: str, quiet: bool) -> None:
     else:
         with _progress(quiet) as progress:
             picture = demo_groups(out, memory, progress, click.echo)
-        _print_result(load(out / "groups.pca.zarr"), out / "groups.pca.zarr", as_json=False)
+        _print_stored(out / "groups.pca.zarr", as_json=False)
     click.echo(f"picture: {picture}")
 
 
@@ -232,34 +229,29 @@ def _print_plan(plan: Any, as_json: bool) -> None:
         _print_pairs(plan.lines())
 
 
-def _print_result(result: xarray.Dataset, path: Path, as_json: bool) -> None:
+COLUMNS = ("explained_variance", "explained_variance_ratio", "certificate")
+
+
+def _print_stored(path: Path, as_json: bool) -> None:
+    from streampca.results import load
+
+    result = load(path)
+    _print_result({name: result[name].values for name in COLUMNS}, result.attrs, path, as_json)
+
+
+def _print_result(columns: dict[str, Any], a: dict[str, Any], path: Path, as_json: bool) -> None:
     """Print the table of components with their certificates, and what the run took."""
     from streampca.budget import show_bytes
 
-    a = result.attrs
-    columns = [result[name].values for name in ("explained_variance", "explained_variance_ratio", "certificate")]
     if as_json:
-        keys = (
-            "kind",
-            "source",
-            "n_samples",
-            "solver",
-            "total_variance",
-            "n_sweeps",
-            "bytes_read",
-            "seconds",
-            "peak_memory_bytes",
-            "advice",
-        )
-        names = ("explained_variance", "explained_variance_ratio", "certificate")
-        table = {name: column.tolist() for name, column in zip(names, columns, strict=True)}
-        click.echo(
-            json.dumps({"result": str(path), **{k: a[k] for k in keys}, "converged": bool(a["converged"]), **table})
-        )
+        keys = ("kind", "source", "n_samples", "solver", "total_variance", "n_sweeps", "bytes_read", "seconds")
+        facts = {key: a[key] for key in (*keys, "peak_memory_bytes", "advice")}
+        table = {name: column.tolist() for name, column in columns.items()}
+        click.echo(json.dumps({"result": str(path), **facts, "converged": bool(a["converged"]), **table}))
         return
     click.echo(" PC    eigenvalue    share  together  certificate")
     together = 0.0
-    for i, (value, share, bound) in enumerate(zip(*columns, strict=True), start=1):
+    for i, (value, share, bound) in enumerate(zip(*columns.values(), strict=True), start=1):
         together += share
         click.echo(f"{i:3d}  {value:12.6g}  {share:7.2%}  {together:8.2%}  {bound:11.1e}")
     click.echo(

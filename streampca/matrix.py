@@ -150,21 +150,20 @@ class Matrix:
     def _tile(self, raw: Array, start: int, n_bytes: int, check: bool) -> Tile:
         lies_by_column = abs(raw.strides[0]) < abs(raw.strides[1])
         T = scratch("tile", raw.shape[::-1], self.dtype).T if lies_by_column else scratch("tile", raw.shape, self.dtype)
-        columns = slice(0, raw.shape[1]) if self.axis == 0 else slice(start, start + raw.shape[1])
-        moments = None
-        defects = None
-        if self.scaling is None:
-            np.copyto(T, raw, casting="unsafe")
-        else:
-            self.scaling.apply(T, raw, columns)
         may_miss = self.source.dtype.kind == "f" and (check or self.missing == "mean")
-        gaps = bool(may_miss and not np.isfinite(T.sum()))
+        moments, defects = None, None
+        if self.scaling is None:
+            moments = centre_by_own_mean(raw, T)
+            gaps = may_miss and not np.isfinite(moments.mean).all()
+        else:
+            self.scaling.apply(T, raw, slice(0, raw.shape[1]) if self.axis == 0 else slice(start, start + raw.shape[1]))
+            gaps = may_miss and not np.isfinite(T.sum())
         if gaps:
             defects = Defects.of(raw, (start, 0) if self.axis == 0 else (0, start))
-            if self.scaling is not None:
+            if self.scaling is None:
+                moments = centre_by_own_mean(raw, T, gaps=True)
+            else:
                 T[np.isnan(T)] = 0
-        if self.scaling is None:
-            moments = centre_by_own_mean(T, gaps=gaps)
-            if self.axis == 1 and self.scale is not None:
-                T /= deviation_of(moments, len(T)).astype(T.dtype)
+        if moments is not None and self.axis == 1 and self.scale is not None:
+            T /= deviation_of(moments, len(T)).astype(T.dtype)
         return Tile(start, T if self.axis == 0 else T.T, moments, defects, n_bytes)

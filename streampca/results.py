@@ -14,11 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from streampca.errors import InputError
-from streampca.models.components import Request, fit_components, scores_of
-from streampca.models.dataset import FORMAT_VERSION, pca_dataset, provenance
+from streampca.models.components import Components, Request, fit_components, scores_of
+from streampca.models.dataset import FORMAT_VERSION, LONG_NAMES, Variables, as_dataset, pca_variables, provenance
 from streampca.sources import Axis, Source
 from streampca.sweeps import active_client
 
@@ -87,10 +88,11 @@ class ScoresWriter:
 
 def pca_to_store(
     source: Source, request: Request, path: Path, overwrite: bool, parameters: Mapping[str, Any]
-) -> xarray.Dataset:
+) -> tuple[Components, dict[str, Any]]:
     """Find the components of a source, and write them with the scores of its samples to a store.
 
     Cut along samples, each task writes the scores of its partition, so that they need not fit in memory either.
+    Returns the components, and the attributes of the result.
     """
     started = time.monotonic()
     with writing(path, overwrite) as store:
@@ -103,23 +105,36 @@ def pca_to_store(
         scores, found = scores_of(found, matrix, threads, request.progress, writer)
         found = replace(found, seconds=time.monotonic() - started)
         attributes = provenance(found, source.name, source.fingerprint(), parameters)
-        dataset = pca_dataset(found, source.samples, source.features, attributes, scores if writer is None else None)
-        if writer is not None:
-            dataset = dataset.assign_coords(source.samples.coords)
-        save(dataset, store)
-    return load(path)
+        variables, coords = pca_variables(found, source.samples, source.features, scores if writer is None else None)
+        save(variables, coords, attributes, store)
+    return found, attributes
 
 
-def save(dataset: xarray.Dataset, store: Path) -> None:
-    """Write a Dataset into a Zarr store, beside arrays that may be there already."""
+def save(variables: Variables, coords: Variables, attributes: Mapping[str, Any], store: Path) -> None:
+    """Write variables into a Zarr store, beside arrays that may be there already, as xarray lays them out.
+
+    Text and time labels go through xarray, which knows how to encode them; plain numbers need not wait for it to load.
+    """
     import zarr
 
+    # A coordinate that is not named after its dimension is known as one to xarray alone.
+    plain = all(dims == (name,) and np.asarray(v).dtype.kind in "biuf" for name, (dims, v) in coords.items())
     with warnings.catch_warnings():
         # Extensions of format 3 still: text labels, and the consolidated metadata that `xarray.open_zarr` looks for.
         warnings.filterwarnings("ignore", message="Consolidated metadata")
         warnings.filterwarnings("ignore", message="The data type .* does not have a Zarr V3 specification")
-        dataset.to_zarr(store, mode="a", consolidated=False, zarr_format=3)
+        if plain:
+            _write_arrays(zarr.open_group(store, mode="a"), variables | coords, attributes)
+        else:
+            as_dataset(variables, coords, attributes).to_zarr(store, mode="a", consolidated=False, zarr_format=3)
         zarr.consolidate_metadata(store, zarr_format=3)
+
+
+def _write_arrays(group: Any, arrays: Variables, attributes: Mapping[str, Any]) -> None:
+    for name, (dims, values) in arrays.items():
+        described = {"long_name": LONG_NAMES[name]} if name in LONG_NAMES else {}
+        group.create_array(name, data=np.asarray(values), dimension_names=dims, attributes=described)
+    group.attrs.update(attributes)
 
 
 def load(path: str | Path) -> xarray.Dataset:

@@ -22,7 +22,7 @@ from dask.callbacks import Callback
 from dask.delayed import Delayed, delayed
 from threadpoolctl import ThreadpoolController
 
-from streampca.accumulators import Moments, NoStatistic, Statistic, combine_moments
+from streampca.accumulators import Moments, NoStatistic, Statistic, between_means, combine_moments
 from streampca.matrix import Defects, Matrix
 from streampca.progress import Progress, Step, silent
 from streampca.sources.arrays import BlockSource, DaskSource
@@ -84,12 +84,10 @@ def run_partition(
             n_bytes += tile.n_bytes
             if tile.defects is not None:
                 defects += tile.defects
-            if tile.moments is None:
-                continue
-            if matrix.merges_means and moments:
-                moments = [_merge_means(statistic, value, moments[0], tile.moments)]
-            else:
+            if tile.moments is not None:
                 moments.append(tile.moments)
+        if matrix.merges_means:
+            moments = [_merge_means(statistic, value, moments)]
         value = statistic.finish(value, start)
     return Partial(value, tuple(moments), defects, n_bytes)
 
@@ -100,15 +98,19 @@ def combine(statistic: Statistic, merges_means: bool, a: Partial, b: Partial) ->
     moments = a.moments + b.moments
     if merges_means and moments:
         with one_blas_thread:
-            moments = (_merge_means(statistic, value, a.moments[0], b.moments[0]),)
+            moments = (_merge_means(statistic, value, list(moments)),)
     return Partial(value, moments, a.defects + b.defects, a.n_bytes + b.n_bytes)
 
 
-def _merge_means(statistic: Statistic, value: Any, a: Moments, b: Moments) -> Moments:
-    """Add to value, the sum of two taken about their own means, the term between these (Chan, Golub & LeVeque)."""
-    n_a, n_b = int((a.count + a.missing)[0]), int((b.count + b.missing)[0])
-    statistic.recentre(value, b.mean - a.mean, n_a * n_b / (n_a + n_b))
-    return combine_moments(a, b)
+def _merge_means(statistic: Statistic, value: Any, parts: list[Moments]) -> Moments:
+    """Merge moments, and add to value, the sum of parts taken about their own means, the terms between these."""
+    merged, rows = parts[0], []
+    for part in parts[1:]:
+        rows.append(between_means(merged, part))
+        merged = combine_moments(merged, part)
+    if rows:
+        statistic.update(value, np.concatenate(rows), 0)
+    return merged
 
 
 @dataclass

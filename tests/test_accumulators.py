@@ -16,6 +16,7 @@ from streampca.accumulators import (
     Projection,
     Scatter,
     Statistic,
+    between_means,
     centre_by_own_mean,
     combine_moments,
     symmetric,
@@ -85,7 +86,7 @@ def test_a_constant_column_has_exactly_zero_variance(dtype):
     constant = dtype(1e6) / dtype(3)
     tile = np.full((37, 3), constant, dtype)
     tile[:, 1] = np.arange(37)
-    moments = centre_by_own_mean(tile, gaps=False)
+    moments = centre_by_own_mean(tile.copy(), tile)
     merged = combine_moments(moments, Moments.of(np.full((5, 3), constant, dtype)))
     assert (tile[:, [0, 2]] == 0).all()
     assert (merged.m2[[0, 2]] == 0).all()
@@ -96,8 +97,8 @@ def test_a_constant_column_has_exactly_zero_variance(dtype):
 def test_missing_values_are_counted_and_stand_at_the_mean():
     x = data(gaps=True)
     absent = np.isnan(x)
-    tile = x.copy()
-    moments = centre_by_own_mean(tile, gaps=True)
+    tile = np.empty_like(x)
+    moments = centre_by_own_mean(x, tile, gaps=True)
     np.testing.assert_array_equal(moments.missing, absent.sum(axis=0))
     assert moments.missing.sum() > 0
     assert (tile[absent] == 0).all()
@@ -193,17 +194,17 @@ def test_a_sink_gets_the_scores_and_nothing_is_handed_on():
 
 @pytest.mark.parametrize("name", ["scatter", "product"])
 @given(cut=st.integers(1, 39), mean=st.sampled_from([0.0, 5.0, 1e6]))
-def test_recentred_sums_of_two_parts_are_those_about_the_mean_of_both(name, cut, mean):
+def test_two_parts_and_the_row_between_their_means_are_the_whole(name, cut, mean):
     statistic, expected = STATISTICS[name]
     x = data(mean=mean)
     x[:cut] += 3.0
     parts, values = (x[:cut].copy(), x[cut:].copy()), []
-    moments = [centre_by_own_mean(part, gaps=False) for part in parts]
+    moments = [centre_by_own_mean(part.copy(), part) for part in parts]
     for part in parts:
         values.append(statistic.zero(6))
         statistic.update(values[-1], part, 0)
     both = statistic.combine(*values)
-    statistic.recentre(both, moments[1].mean - moments[0].mean, cut * (40 - cut) / 40)
+    statistic.update(both, between_means(*moments), 0)
     wide = x.astype(np.longdouble)
     centred = (wide - wide.mean(axis=0)).astype(float)
     np.testing.assert_allclose(whole(statistic, both), expected(centred), rtol=1e-8, atol=1e-8)
@@ -214,9 +215,7 @@ def test_scatter_wider_than_a_strip_is_whole(monkeypatch):
     x = data(d=11)
     value = Scatter().zero(11)
     Scatter().update(value, x, 0)
-    Scatter().recentre(value, np.arange(11.0), 2.0)
-    expected = x.T @ x + 2 * np.outer(np.arange(11.0), np.arange(11.0))
-    np.testing.assert_allclose(symmetric(value), expected, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(symmetric(value), x.T @ x, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["scatter", "product", "cross product"])
@@ -230,9 +229,7 @@ def test_float32_tiles_are_summed_in_float64(name):
     np.testing.assert_allclose(whole(statistic, value), expected(x.astype(float)), rtol=1e-4, atol=1e-4)
 
 
-def test_only_statistics_with_a_known_mean_refuse_to_recentre():
-    with pytest.raises(NotImplementedError, match="mean known beforehand"):
-        CrossProduct(M).recentre(np.zeros((6, 4)), np.ones(6), 1.0)
+def test_no_statistic_is_nothing():
     nothing = NoStatistic()
     assert nothing.combine(nothing.zero(6), nothing.zero(6)) == 0
 

@@ -12,6 +12,8 @@ import os
 import subprocess
 import sys
 import time
+from functools import partial
+from multiprocessing import Process
 from pathlib import Path
 
 import numpy as np
@@ -135,7 +137,11 @@ def main() -> None:
         if arguments.small:
             n, d = (n // 10, d) if n > d else (n, d // 10)
         data = arguments.folder / f"{name}{'-small' if arguments.small else ''}.zarr"
-        simulate(data, n, d, chunk)
+        # In processes of their own: a child's peak memory would count what this one holds.
+        for step in (partial(simulate, data, n, d, chunk), partial(exact_components, data)):
+            worker = Process(target=step)
+            worker.start()
+            worker.join()
         exact = exact_components(data)
         bound = floor(data, name)
         print(f"\n{name}: {n:,} x {d:,} float32, chunks {chunk[0]:,} x {chunk[1]:,}, k = {K}, {THREADS} threads")

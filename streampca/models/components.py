@@ -219,19 +219,22 @@ def project(
     matrix = Matrix(
         source, axis, tile_dtype(source.dtype), missing, None, found.scaling, planned.partitions, planned.slab_length
     )
-    return project_matrix(Sweeps(matrix, threads, progress), found)
+    return project_matrix(Sweeps(matrix, threads, progress), found, check=True)
 
 
 def project_matrix(
-    sweeps: Sweeps, found: Components, sink: Callable[[int, Array], None] | None = None
+    sweeps: Sweeps, found: Components, check: bool, sink: Callable[[int, Array], None] | None = None
 ) -> tuple[Array, Array]:
-    """Sweep a matrix for scores and squared lengths; cut along samples, a sink gets the scores instead."""
+    """Sweep a matrix for scores and squared lengths; cut along samples, a sink gets the scores instead.
+
+    Data that were not fitted need a `check` for values that are no numbers.
+    """
     M = found.components.T.astype(sweeps.matrix.dtype)
     if sweeps.matrix.axis == 0:
-        pieces, _ = sweeps.run(Projection(M, sink), "scores", check=True)
+        pieces, _ = sweeps.run(Projection(M, sink), "scores", check)
         both = np.concatenate(pieces) if pieces else np.empty((0, M.shape[1] + 1), M.dtype)
     else:
-        both, _ = sweeps.run(CrossProduct(M), "scores", check=True)
+        both, _ = sweeps.run(CrossProduct(M), "scores", check)
         both = both.astype(sweeps.matrix.dtype)
     return both[:, :-1], both[:, -1]
 
@@ -247,7 +250,7 @@ def scores_of(
     if found.scores is not None:
         return found.scores, found
     sweeps = Sweeps(matrix, threads, progress, seconds=list(found.sweep_seconds), bytes_read=found.bytes_read)
-    scores, _ = project_matrix(sweeps, found, sink)
+    scores, _ = project_matrix(sweeps, found, check=False, sink=sink)
     return scores, replace(found, sweep_seconds=tuple(sweeps.seconds), bytes_read=sweeps.bytes_read)
 
 

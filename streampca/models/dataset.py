@@ -28,16 +28,17 @@ FORMAT_VERSION = 1
 LIBRARIES = ("streampca", "numpy", "dask", "zarr", "xarray")
 
 
-def pca_dataset(
-    found: Components, samples: Axis, features: Axis, attributes: Mapping[str, Any], scores: Array | None = None
-) -> xarray.Dataset:
-    """Return the components as a labelled Dataset, features unstacked into the dimensions they came from."""
-    import xarray
+Variables = dict[str, tuple[tuple[str, ...], Array]]
 
+
+def pca_variables(
+    found: Components, samples: Axis, features: Axis, scores: Array | None
+) -> tuple[Variables, Variables]:
+    """Return variables and coordinates, each with its dimensions; features unstacked into those that they came from."""
     k = len(found.components)
     component = ("component",)
     scale = np.ones_like(found.mean) if found.scale is None else found.scale
-    variables: dict[str, Any] = {
+    variables: Variables = {
         "components": (component + features.dims, found.components.reshape(k, *features.sizes)),
         "mean": (features.dims, found.mean.reshape(features.sizes)),
         "scale": (features.dims, scale.reshape(features.sizes)),
@@ -46,13 +47,26 @@ def pca_dataset(
         "explained_variance_ratio": (component, found.explained_variance_ratio),
         "certificate": (component, found.certificate),
     }
-    coords: dict[str, Any] = {"component": np.arange(1, k + 1), **features.coords}
     if scores is not None:
         variables["scores"] = (samples.dims + component, scores.reshape(*samples.sizes, k))
-        coords |= samples.coords
-    dataset = xarray.Dataset(variables, coords, dict(attributes))
-    dataset["explained_variance"].attrs["long_name"] = "eigenvalues of the sample covariance (n - 1)"
-    dataset["certificate"].attrs["long_name"] = "bound on ||S v - lambda v|| / lambda, rounding included"
+    coords: Variables = {"component": (component, np.arange(1, k + 1)), **features.coords, **samples.coords}
+    return variables, coords
+
+
+# What the numbers are, where the name alone does not say.
+LONG_NAMES = {
+    "explained_variance": "eigenvalues of the sample covariance (n - 1)",
+    "certificate": "bound on ||S v - lambda v|| / lambda, rounding included",
+}
+
+
+def as_dataset(variables: Variables, coords: Variables, attributes: Mapping[str, Any]) -> xarray.Dataset:
+    """Return all this as a labelled Dataset."""
+    import xarray
+
+    dataset = xarray.Dataset(dict(variables), dict(coords), dict(attributes))
+    for name in LONG_NAMES.keys() & set(dataset):
+        dataset[name].attrs["long_name"] = LONG_NAMES[name]
     return dataset
 
 

@@ -25,7 +25,7 @@ from streampca.models.components import (
     project,
     scores_of,
 )
-from streampca.models.dataset import accumulator_dataset, pca_dataset, provenance, summary_from
+from streampca.models.dataset import accumulator_dataset, as_dataset, pca_variables, provenance, summary_from
 from streampca.models.streaming import Summary, combine_summaries, components_of, summarise, summary_of
 from streampca.progress import Progress, logger, silent
 from streampca.sources import Axis, Source, open_source
@@ -368,7 +368,10 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
         samples, features = self._labels or plain_axes((self._found.n_samples, len(self._found.mean)))
         parameters = {name: value for name, value in self.get_params().items() if name != "progress"}
         attributes = provenance(self._found, *self._origin, parameters)
-        return pca_dataset(self._found, samples, features, attributes, self._scores)
+        variables, coords = pca_variables(self._found, samples, features, self._scores)
+        if self._scores is None:
+            coords = {name: coord for name, coord in coords.items() if name not in samples.coords}
+        return as_dataset(variables, coords, attributes)
 
     def __sklearn_is_fitted__(self) -> bool:
         """Tell whether there is anything to transform by."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streampca.accumulators import Moments, Scatter, centre_by_own_mean, combine_moments, symmetric
+from streampca.accumulators import Moments, Scatter, between_means, centre_by_own_mean, combine_moments, symmetric
 from streampca.errors import InputError
 from streampca.models.components import Components, Request, signed
 from streampca.scaling import scale_of
@@ -49,13 +49,12 @@ class Summary:
 
 def summarise(X: Array, sketch_rows: int | None) -> Summary:
     """Summarise one batch: exactly, or by a sketch of that many rows."""
-    centred = np.array(X, np.float64)
-    n = len(centred)
-    gaps = bool(np.isnan(centred).any())
+    n, d = X.shape
+    centred = np.empty((n, d))
     with one_blas_thread:
-        moments = centre_by_own_mean(centred, gaps=gaps)
+        moments = centre_by_own_mean(X, centred)
         if sketch_rows is None:
-            value = np.zeros((centred.shape[1],) * 2)
+            value = Scatter().zero(d)
             Scatter().update(value, centred, 0)
             return Summary(n, moments, scatter=symmetric(value))
         sketch, lost = _cut(centred, sketch_rows)
@@ -71,17 +70,16 @@ def combine_summaries(a: Summary, b: Summary) -> Summary:
     if a.exact != b.exact:
         raise InputError("cannot merge an exact accumulator with a sketch; give both the same memory limit")
     n = a.n_samples + b.n_samples
-    delta = b.moments.mean - a.moments.mean
-    weight = a.n_samples * b.n_samples / n
+    between = between_means(a.moments, b.moments)
     moments = combine_moments(a.moments, b.moments)
     with one_blas_thread:
         if a.scatter is not None and b.scatter is not None:
             scatter = a.scatter + b.scatter
-            Scatter().recentre(scatter, delta, weight)
+            Scatter().update(scatter, between, 0)
             return Summary(n, moments, scatter=symmetric(scatter))
         assert a.sketch is not None
         assert b.sketch is not None
-        stacked = np.vstack([a.sketch, b.sketch, np.sqrt(weight) * delta])
+        stacked = np.vstack([a.sketch, b.sketch, between])
         sketch, lost = _cut(stacked, max(len(a.sketch), len(b.sketch)))
     return Summary(n, moments, sketch=sketch, lost=a.lost + b.lost + lost)
 

@@ -140,11 +140,11 @@ def is_null(values: Array, n_full: int) -> Array:
 
 
 def use_float64(sweeps: Sweeps, tol: float) -> bool:
-    """Change to float64 tiles if they are not in use already, and say so."""
+    """Change to float64 tiles if they are not in use already, and say so; means must be learnt anew, as precisely."""
     if sweeps.matrix.dtype == np.float64:
         return False
     logger.info("tol=%g is below what float32 tiles can certify here; going on with float64 tiles", tol)
-    sweeps.matrix = replace(sweeps.matrix, dtype=np.dtype(np.float64))
+    sweeps.matrix = replace(sweeps.matrix, dtype=np.dtype(np.float64), scaling=None)
     return True
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streampca.accumulators import Moments, Scatter, symmetric
+from streampca.accumulators import Scatter, symmetric
 from streampca.solvers.base import (
     Solution,
     Wanted,
@@ -38,23 +38,19 @@ class Dense:
 
     def solve(self, sweeps: Sweeps, wanted: Wanted) -> Solution:
         """Return the leading eigenpairs wanted, after one sweep (two where float32 cannot certify them)."""
-        label = "covariance" if sweeps.matrix.axis == 0 else "Gram matrix"
+        solution = self._attempt(sweeps, wanted)
+        if not solution.converged and use_float64(sweeps, wanted.tol):
+            solution = self._attempt(sweeps, wanted)
+        return solution
+
+    def _attempt(self, sweeps: Sweeps, wanted: Wanted) -> Solution:
         early = learn_moments(sweeps, folds_scale=True)
         # Tiles that are centred by their own mean along the way are not scaled yet.
         scaled = not sweeps.matrix.merges_means
-        scatter, moments = sweeps.run(Scatter(), label)
+        scatter, moments = sweeps.run(Scatter(), "covariance" if sweeps.matrix.axis == 0 else "Gram matrix")
         moments = early or moments
         assert moments is not None
         trace = know_scaling(sweeps, moments)
-        solution = self._solution(sweeps, wanted, scatter, scaled, moments, trace)
-        if not solution.converged and use_float64(sweeps, wanted.tol):
-            scatter, _ = sweeps.run(Scatter(), label)
-            solution = self._solution(sweeps, wanted, scatter, True, moments, trace)
-        return solution
-
-    def _solution(
-        self, sweeps: Sweeps, wanted: Wanted, scatter: Array, scaled: bool, moments: Moments, trace: float
-    ) -> Solution:
         matrix, scaling = sweeps.matrix, sweeps.matrix.scaling
         assert scaling is not None
         S = symmetric(scatter)

@@ -83,7 +83,11 @@ class Krylov:
                     count = count or len(values)
                     break
                 block = following
-            W, _ = sweeps.run(Product(block.astype(sweeps.matrix.dtype)), "krylov")
+            statistic = Product(block.astype(sweeps.matrix.dtype))
+            if sweeps.matrix.scaling is None:
+                W, moments, trace = first_sweep(sweeps, statistic, "krylov")
+            else:
+                W, _ = sweeps.run(statistic, "krylov")
         vectors = basis.vectors(count)
         advice = shortfall(certificate[:count], null[:count], wanted, self._cure(sweeps))
         if wanted.count(values[:count], trace) is None and not advice:

@@ -67,9 +67,11 @@ class Power:
             exhausted = sweeps.n_sweeps >= self.max_sweeps
             sweeps.note = f"component {len(values) + 1}, certificate {(residual + floor) / max(theta, 1e-300):.1e}"
             if residual + floor > wanted.tol * theta and residual <= 2 * floor and use_float64(sweeps, wanted.tol):
+                moments = None
                 if len(values):
                     # What float32 gave for the vectors found would limit their certificates.
-                    SV = sweeps.run(Product(V), "power")[0] / (n_samples - 1)
+                    SV, moments, trace = first_sweep(sweeps, Product(V), "power")
+                    SV = SV / (n_samples - 1)
                 continue
             if residual + floor > wanted.tol * theta / 2 and residual > floor and not exhausted:
                 v = _peel(Sv, values, V, v)

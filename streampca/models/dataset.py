@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -99,11 +100,16 @@ def provenance(found: Components, name: str, fingerprint: str, parameters: Mappi
 def peak_memory() -> int:
     """Largest resident size of this process so far, in bytes; 0 where the system does not tell."""
     try:
+        # Not getrusage: that also counts what the parent held when it started this process.
+        status = Path("/proc/self/status").read_text()
+        return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+    except (OSError, IndexError, ValueError):
+        pass
+    try:
         import resource
     except ImportError:
         return 0
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return int(peak) * (1 if sys.platform == "darwin" else 1024)
+    return int(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * (1 if sys.platform == "darwin" else 1024)
 
 
 def accumulator_dataset(summary: Summary) -> xarray.Dataset:

@@ -31,10 +31,10 @@ SCATTER_RATE = 7.5e10  # multiply-adds/s of A'A in float32, counting N^2 for eac
 EIGH_RATE = 8e9  # flop/s of the reduction to tridiagonal form
 KRYLOV_SWEEPS = 8
 POWER_SWEEPS = 20  # for each component
-# The choice of solver and basis must not depend on how many workers there are, nor on how large this process happens to
-# be, or the same input would not give the same bits: it is made for so many tasks and such a process.
+# The choice of solver and basis must not depend on how many workers there are, or the same input would not give the
+# same bits: costs are compared for so many tasks at a time, and the basis may take this share of the memory limit.
 NOMINAL_THREADS = 4
-NOMINAL_PROCESS = 256 << 20
+BASIS_SHARE = 0.2
 
 
 @dataclass(frozen=True)
@@ -198,9 +198,9 @@ def _krylov(source: Source, axis: int, k: int | None, process: int, limit: int, 
         source, plan, tile, partial, others + 8 * N * least + _components_bytes(source, axis, k), process
     )
     wanted = min(N, max(least, (k or b) + 12 * b)) if k is not None else N
-    nominal = replace(smallest, process=max(process, NOMINAL_PROCESS))
-    spare = max(0, limit - nominal.peak(min(NOMINAL_THREADS, len(plan.partitions)))) // (8 * N)
-    basis = int(min(wanted, least + spare))
+    basis = int(np.clip(limit * BASIS_SHARE // (8 * N), least, wanted))
+    if smallest.peak(1) + 8 * N * (basis - least) > limit:
+        basis = least
     if k is not None:
         need = replace(smallest, driver=smallest.driver + 8 * N * (basis - least))
     else:

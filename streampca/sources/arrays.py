@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
+import mmap
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from streampca.errors import InputError
-from streampca.sources.base import Array, Axis, Source, digest, plain_axes
+from streampca.sources.base import Array, Axis, Source, digest, plain_axes, scratch
 
 # What one read of an array without chunks of its own brings.
 READ_BYTES = 8 << 20
 # A run of this many bytes along a row is worth a separate read from a memory-mapped file.
 RUN_BYTES = 16 << 10
+# What the system maps around a page of a file that is touched.
+READAHEAD_BYTES = 64 << 10
 
 
 class ArraySource(Source):
@@ -31,6 +34,7 @@ class ArraySource(Source):
         self.dtype = array.dtype
         self._array: Array | None = array
         self._path = path
+        self.overhead = 0.0 if path is None else 1.0
         self.chunks = self._cheap_chunks(array)
 
     def _cheap_chunks(self, array: Array) -> tuple[int, int]:
@@ -54,11 +58,23 @@ class ArraySource(Source):
         return cls(array, path=path)
 
     def read_block(self, outer_samples: slice, outer_features: slice) -> tuple[Array, int]:
-        """Take a view."""
+        """Take a view, or a copy of what a file holds."""
         assert self._array is not None
         index = (outer_samples, *(slice(None),) * (len(self.samples.dims) - 1), outer_features)
         block = self._array[index]
-        return block, block.nbytes
+        if self._path is None:
+            return block, block.nbytes
+        copy = scratch("slab", block.shape, self.dtype)
+        # Pages of the file count as this process's memory until they are let go, and a touch brings in its neighbours:
+        # copy some runs at a time, along the axis on which the file lies furthest apart.
+        apart = int(np.argmax(np.abs(block.strides)))
+        source, target = np.moveaxis(block, apart, 0), np.moveaxis(copy, apart, 0)
+        group = max(1, READ_BYTES // max(READAHEAD_BYTES, source[:1].nbytes))
+        for i in range(0, len(source), group):
+            target[i : i + group] = source[i : i + group]
+            if hasattr(mmap, "MADV_DONTNEED"):
+                self._array._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
+        return copy, copy.nbytes
 
     def fingerprint(self) -> str:
         """Hash of shape, type, and the file's size and time, or some of the values."""

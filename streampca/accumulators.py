@@ -188,6 +188,26 @@ class Product(Statistic):
 
 
 @dataclass(frozen=True)
+class ProductAndRows(Statistic):
+    """A'(A Q), and beside it the rows of A Q in order, as a list of pieces."""
+
+    Q: Array
+
+    def zero(self, n_full: int) -> tuple[Array, list[Array]]:
+        return np.zeros((n_full, self.Q.shape[1])), []
+
+    def update(self, value: tuple[Array, list[Array]], A: Array, start: int) -> None:
+        """Add A'(A Q), and append A Q."""
+        total, rows = value
+        rows.append(A @ self.Q)
+        total += A.T @ rows[-1]
+
+    def combine(self, a: tuple[Array, list[Array]], b: tuple[Array, list[Array]]) -> tuple[Array, list[Array]]:
+        """Sum the products, and join the rows."""
+        return a[0] + b[0], a[1] + b[1]
+
+
+@dataclass(frozen=True)
 class Projection(Statistic):
     """The rows of A M (t x k) as a list of pieces in order, each row with its |a|^2 as one more column.
 

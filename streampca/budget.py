@@ -24,9 +24,9 @@ SLAB_BYTES = 8 << 20
 PARTITION_BYTES = 16 << 20
 MAX_PARTITIONS = 512
 # Packing buffers of the BLAS, a thread's stack and small temporaries.
-TASK_RESERVE = 16 << 20
+TASK_RESERVE = 12 << 20
 # What writing the result and the interpreter's own growth take.
-PROCESS_RESERVE = 48 << 20
+PROCESS_RESERVE = 40 << 20
 
 
 def memory_limit(memory: str | int | float | None) -> int:

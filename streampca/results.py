@@ -96,13 +96,12 @@ def pca_to_store(
     """
     started = time.monotonic()
     with writing(path, overwrite) as store:
-        threads = request.plan(source, extra_sweeps=1).threads
-        found, matrix = fit_components(source, request, extra_sweeps=1)
-        writer = None
+        found, sweeps = fit_components(source, request, extra_sweeps=1)
+        matrix, writer = sweeps.matrix, None
         lengths = {stop - start for start, stop in matrix.partitions[:-1]} or {matrix.n_block}
         if found.scores is None and len(lengths) == 1 and len(source.samples.dims) == 1 and active_client() is None:
             writer = ScoresWriter(store, source.samples, len(found.components), matrix.dtype, lengths.pop())
-        scores, found = scores_of(found, matrix, threads, request.progress, writer)
+        scores, found = scores_of(found, sweeps, writer)
         found = replace(found, seconds=time.monotonic() - started)
         attributes = provenance(found, source.name, source.fingerprint(), parameters)
         variables, coords = pca_variables(found, source.samples, source.features, scores if writer is None else None)

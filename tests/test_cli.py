@@ -213,7 +213,7 @@ print(code, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)
 
 
 def peak_of(*arguments: object, cwd: Path) -> tuple[int, int]:
-    """Exit code and peak resident bytes of a command; by a small launcher, for a child's peak starts at its parent's."""
+    """Exit code and peak bytes of a command; by a small launcher, for a child's peak starts at its parent's."""
     command = [sys.executable, "-c", LAUNCHER, sys.executable, "-m", "streampca", *map(str, arguments)]
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=240, check=True)
     code, peak = map(int, done.stdout.split())

@@ -33,8 +33,8 @@ def stored(tmp_path, solver, dtype=np.float32):
 def found_by(given, solver, workers, **options):
     request = Request(4, solver=solver, tol=options.pop("tol", 1e-3), **options)
     with dask.config.set(num_workers=workers):
-        found, matrix = fit_components(open_source(given), request)
-    assert len(matrix.partitions) > 4
+        found, sweeps = fit_components(open_source(given), request)
+    assert len(sweeps.matrix.partitions) > 4
     return found
 
 

@@ -177,6 +177,14 @@ def test_thick_restart_finds_what_the_full_basis_finds(axis):
     np.testing.assert_allclose(small.values, Reference.of(x).values[:4], rtol=1e-9)
 
 
+@pytest.mark.parametrize("max_basis", [18, 150])
+def test_rows_kept_along_the_way_are_those_of_the_answer(max_basis):
+    x = matrix_with_spectrum(150, 400, falling(140, 0.93), mean=7.0, seed=11)
+    found = Krylov(block_size=6, max_basis=max_basis, keep_rows=True).solve(sweeps_for(x, 1), Wanted(4, None, 1e-6))
+    centred = x - x.mean(axis=0)
+    np.testing.assert_allclose(found.rows, centred.T @ found.vectors, rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize("block_size", [1, 3, 40])
 def test_any_block_size_finds_the_same(block_size):
     x = matrix_with_spectrum(120, 40, falling(40, 0.7), seed=12)

@@ -273,3 +273,16 @@ def test_an_error_in_a_partition_reaches_the_caller():
 
     with pytest.raises(InputError, match="broken.bin"):
         PCA(2).fit(Broken(data(), (10, 9)))
+
+
+def test_krylov_needs_no_sweep_for_the_other_side_where_memory_allows(tmp_path):
+    x = matrix_with_spectrum(60, 3000, falling(50, 0.8), seed=3)
+    array = zarr.create_array(tmp_path / "wide.zarr", shape=x.shape, dtype=x.dtype, chunks=(60, 300))
+    array[...] = x
+    labels = []
+    request = Request(3, solver="krylov", memory="8GB", progress=lambda step: labels.append((step.sweep, step.label)))
+    found, _ = fit_components(open_source(tmp_path / "wide.zarr"), request)
+    assert {label for _, label in labels} == {"krylov"}
+    assert found.n_sweeps == len(set(labels))
+    scores = (x - x.mean(axis=0)) @ found.components.T
+    np.testing.assert_allclose(found.scores, scores, rtol=1e-3, atol=1e-3)

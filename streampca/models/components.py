@@ -131,8 +131,8 @@ class Components:
         return max(0.0, self.total_variance - float(self.explained_variance.sum())) / left if left else 0.0
 
 
-def fit_components(source: Source, request: Request, extra_sweeps: int = 0) -> tuple[Components, Matrix]:
-    """Find the principal components of a source; returns them and the matrix, its scaling known."""
+def fit_components(source: Source, request: Request, extra_sweeps: int = 0) -> tuple[Components, Sweeps]:
+    """Find the principal components of a source; returns them, and the sweeps over it to go on with."""
     started = time.monotonic()
     chosen = request.plan(source, extra_sweeps)
     wanted = request.wanted(source.shape)
@@ -159,7 +159,7 @@ def fit_components(source: Source, request: Request, extra_sweeps: int = 0) -> t
         scores=scores,
         scatter=solution.scatter,
     )
-    return found, sweeps.matrix
+    return found, sweeps
 
 
 def _both_sides(sweeps: Sweeps, solution: Solution) -> tuple[Array, Array | None]:
@@ -168,8 +168,11 @@ def _both_sides(sweeps: Sweeps, solution: Solution) -> tuple[Array, Array | None
     if matrix.axis == 0:
         return signed(solution.vectors.T), None
     lengths = np.sqrt(solution.values * (matrix.source.shape[0] - 1))
-    projected, _ = sweeps.run(Projection(solution.vectors.astype(matrix.dtype)), "components")
-    components = _unit_rows(np.concatenate(projected)[:, :-1].T.astype(np.float64), lengths)
+    rows = solution.rows
+    if rows is None:
+        pieces, _ = sweeps.run(Projection(solution.vectors.astype(matrix.dtype)), "components")
+        rows = np.concatenate(pieces)[:, :-1]
+    components = _unit_rows(rows.T.astype(np.float64), lengths)
     signs = _signs(components)
     return components * signs[:, None], (solution.vectors * (lengths * signs)).astype(matrix.dtype)
 
@@ -240,16 +243,11 @@ def project_matrix(
 
 
 def scores_of(
-    found: Components,
-    matrix: Matrix,
-    threads: int,
-    progress: Progress,
-    sink: Callable[[int, Array], None] | None = None,
+    found: Components, sweeps: Sweeps, sink: Callable[[int, Array], None] | None = None
 ) -> tuple[Array, Components]:
     """Return the scores of the fitted samples; a sweep, into the sink if given, where the fit did not make them."""
     if found.scores is not None:
         return found.scores, found
-    sweeps = Sweeps(matrix, threads, progress, seconds=list(found.sweep_seconds), bytes_read=found.bytes_read)
     scores, _ = project_matrix(sweeps, found, check=False, sink=sink)
     return scores, replace(found, sweep_seconds=tuple(sweeps.seconds), bytes_read=sweeps.bytes_read)
 

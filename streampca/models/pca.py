@@ -30,7 +30,7 @@ from streampca.models.streaming import Summary, combine_summaries, components_of
 from streampca.progress import Progress, logger, silent
 from streampca.sources import Axis, Source, open_source
 from streampca.sources.base import plain_axes
-from streampca.sweeps import lazy_rows
+from streampca.sweeps import Sweeps, lazy_rows
 
 if TYPE_CHECKING:
     import xarray
@@ -131,23 +131,21 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
     def fit_transform(self, X: Any, y: None = None, *, sample_dims: Sequence[str] | None = None) -> Any:  # noqa: ARG002
         """Find the components and return the scores of X; at most one sweep more than `fit`."""
         source = self._source(X, sample_dims, reset=True)
-        matrix, threads = self._fit(source)
+        sweeps = self._fit(source)
         if type(X).__module__.startswith("dask.array"):
             return self.transform(X)
-        scores, self._found = scores_of(self._found, matrix, threads, self.progress or silent)
+        scores, self._found = scores_of(self._found, sweeps)
         self._set_attributes(source, scores)
         return _like(X, _whitened(scores, self._found, self.whiten), source)
 
     _found: Components
     _labels: tuple[Axis, Axis] | None
 
-    def _fit(self, source: Source) -> tuple[Any, int]:
-        request = self._request()
-        threads = request.plan(source).threads
-        self._found, matrix = fit_components(source, request)
+    def _fit(self, source: Source) -> Sweeps:
+        self._found, sweeps = fit_components(source, self._request())
         self._summary: Summary | None = None
         self._set_attributes(source, self._found.scores)
-        return matrix, threads
+        return sweeps
 
     def partial_fit(self, X: Any, y: None = None) -> PCA:  # noqa: ARG002
         """Take in one more batch of samples.

@@ -53,6 +53,7 @@ class Solution:
     converged : whether every certificate is within the tolerance.
     advice : what to know or do, in words; empty where all is well.
     scatter : A'A where the solver formed it about the features' mean, unscaled; it merges.
+    rows : A U (rows of A x k) for the eigenvectors U, where the solver kept it.
     """
 
     values: Array
@@ -64,6 +65,7 @@ class Solution:
     converged: bool
     advice: str = ""
     scatter: Array | None = None
+    rows: Array | None = None
 
 
 class Solver(Protocol):

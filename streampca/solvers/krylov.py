@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streampca.accumulators import Product
+from streampca.accumulators import Product, ProductAndRows
+from streampca.matrix import Matrix
 from streampca.solvers.base import (
     Solution,
     Wanted,
@@ -43,12 +44,15 @@ class Krylov:
     ----------
     block_size : columns of each block, b.
     max_basis : columns that the basis V may have; at least k + 2 b, or N.
+    keep_rows : keep A V as well, rows of A x the basis: it saves the sweep for the other side's vectors. For a matrix
+        cut along features, whose tiles are centred for good from the first sweep on.
     seed : of the random start.
     max_sweeps : after which it stops, wherever it is.
     """
 
     block_size: int
     max_basis: int
+    keep_rows: bool = False
     seed: int | np.random.SeedSequence | None = 0
     max_sweeps: int = 200
 
@@ -59,9 +63,9 @@ class Krylov:
         rng = np.random.default_rng(self.seed)
         basis = _Basis(N, min(self.max_basis, N), rng)
         block = basis.start(rng.standard_normal((N, min(self.block_size, N))))
-        W, moments, trace = first_sweep(sweeps, Product(block.astype(matrix.dtype)), "krylov")
+        W, moments, trace = first_sweep(sweeps, self._statistic(block, matrix), "krylov")
         while True:
-            basis.expand(W / (n_samples - 1))
+            basis.expand(self._taken_apart(W, basis) / (n_samples - 1))
             values, residuals = basis.ritz()
             floor = rounding(sweeps, Product(block), dense=False)
             certificate = certify(values, residuals, floor)
@@ -83,7 +87,7 @@ class Krylov:
                     count = count or len(values)
                     break
                 block = following
-            statistic = Product(block.astype(sweeps.matrix.dtype))
+            statistic = self._statistic(block, sweeps.matrix)
             if sweeps.matrix.scaling is None:
                 W, moments, trace = first_sweep(sweeps, statistic, "krylov")
             else:
@@ -97,7 +101,20 @@ class Krylov:
         return Solution(
             values[:count], vectors, certificate[:count], trace, moments, scaling,
             converged=not advice, advice=advice or null_advice(null[:count]),
+            rows=basis.kept_rows(count) if self.keep_rows else None,
         )  # fmt: skip
+
+    def _statistic(self, block: Array, matrix: Matrix) -> Product | ProductAndRows:
+        Q = block.astype(matrix.dtype)
+        return ProductAndRows(Q) if self.keep_rows else Product(Q)
+
+    def _taken_apart(self, value: Any, basis: _Basis) -> Array:
+        """Return the product; the rows, if kept, go to the basis."""
+        if not self.keep_rows:
+            return np.asarray(value)
+        product, rows = value
+        basis.rows.append(np.concatenate(rows))
+        return np.asarray(product)
 
     def _rounding_blocks(
         self, count: int | None, values: Array, residuals: Array, floor: float, wanted: Wanted
@@ -128,6 +145,7 @@ class _Basis:
         self.T = np.zeros((capacity, capacity))
         self.m = 0
         self.b = 0
+        self.rows: list[Array] = []
         self._rng = rng
 
     @property
@@ -137,7 +155,7 @@ class _Basis:
 
     def start(self, block: Array) -> Array:
         """Begin with the span of this block."""
-        self.m, self.b = 0, block.shape[1]
+        self.m, self.b, self.rows = 0, block.shape[1], []
         self.V[:, : self.b] = np.linalg.qr(block)[0]
         return self.V[:, : self.b]
 
@@ -169,6 +187,15 @@ class _Basis:
         """Return the leading Ritz vectors (N x count)."""
         return np.asarray(self.V[:, : self.m] @ self.Y[:, :count])
 
+    def kept_rows(self, count: int) -> Array:
+        """Return A U for the leading Ritz vectors U, from the blocks of A V."""
+        stops = np.cumsum([0] + [block.shape[1] for block in self.rows])
+        Y = self.Y[:, :count].astype(self.rows[0].dtype)
+        total = np.zeros((len(self.rows[0]), count), Y.dtype)
+        for block, start, stop in zip(self.rows, stops[:-1], stops[1:], strict=True):
+            total += block @ Y[start:stop]
+        return total
+
     def next_block(self, block_size: int, kept: int) -> Array | None:
         """Return the next block, orthonormal to V; restart first if it would not fit; None if even that is no help."""
         N, capacity = self.V.shape
@@ -179,6 +206,8 @@ class _Basis:
             if keep < kept:
                 return None
             self.V[:, :keep] = self.vectors(keep)
+            if self.rows:
+                self.rows = [self.kept_rows(keep)]
             self.T[:] = 0
             np.fill_diagonal(self.T[:keep, :keep], self.values[:keep])
             self.m = keep

@@ -95,6 +95,7 @@ class _Option:
     seconds: float
     reason: str
     basis: int = 0
+    keep_rows: bool = False
 
 
 def plan(
@@ -120,9 +121,10 @@ def plan(
         threads_that_fit(least.need, limit, 1, f"{least.name} on {shape}")
     best = min(fitting, key=lambda option: option.seconds / _threads(option, limit, NOMINAL_THREADS))
     threads = _threads(best, limit, int(dask.config.get("num_workers", None) or cpu_count()))
-    repeats = best.sweeps > 1 or best.cut.axis == 1 or extra_sweeps
+    # Cut along features, the fit itself gives what these sweeps are for.
+    sweeps = best.sweeps + (extra_sweeps if best.cut.axis == 0 else 0)
     spare = limit - best.need.peak(threads)
-    resident = min(spare * 3 // 4, source.n_bytes) if repeats and source.costly and active_client() is None else 0
+    resident = min(spare * 3 // 4, source.n_bytes) if sweeps > 1 and source.costly and active_client() is None else 0
     reason = best.reason if solver == "auto" else "as asked"
     return Plan(
         solver=_build(best, k, seed, keep_scatter),
@@ -135,7 +137,7 @@ def plan(
         limit_bytes=limit,
         resident_bytes=resident,
         sweep_bytes=source.n_bytes,
-        sweeps=best.sweeps + extra_sweeps,
+        sweeps=sweeps,
         seconds=best.seconds / threads,
     )
 
@@ -150,7 +152,7 @@ def _build(option: _Option, k: int | None, seed: Any, keep_scatter: bool) -> Sol
         return Dense(keep_scatter)
     if option.name == "power":
         return Power(seed)
-    return Krylov(block_size(k), option.basis, seed)
+    return Krylov(block_size(k), option.basis, option.keep_rows, seed)
 
 
 def block_size(k: int | None) -> int:
@@ -197,18 +199,23 @@ def _krylov(source: Source, axis: int, k: int | None, process: int, limit: int, 
     smallest = footprint(
         source, plan, tile, partial, others + 8 * N * least + _components_bytes(source, axis, k), process
     )
-    wanted = min(N, max(least, (k or b) + 12 * b)) if k is not None else N
+    wanted = min(N, max(least, k + 12 * b)) if k is not None else N
     basis = int(np.clip(limit * BASIS_SHARE // (8 * N), least, wanted))
     if smallest.peak(1) + 8 * N * (basis - least) > limit:
         basis = least
-    if k is not None:
-        need = replace(smallest, driver=smallest.driver + 8 * N * (basis - least))
-    else:
-        need = smallest
+    # Rows are kept for a somewhat shorter basis: mostly it does not grow as long as that.
+    short = min(basis, max(least, (k or b) + 6 * b))
+    rows_bytes = tile_dtype(source.dtype).itemsize * source.shape[axis] * (short + b + (k or b))
+    keep_rows = axis == 1 and k is not None and rows_bytes <= limit * BASIS_SHARE
+    if keep_rows:
+        basis = short
+    need = replace(smallest, driver=smallest.driver + 8 * N * (basis - least) + (rows_bytes if keep_rows else 0))
     sweeps = min(KRYLOV_SWEEPS + max(0, int(-math.log10(tol)) - 3), math.ceil(N / b))
-    seconds = (sweeps + axis) * (source.n_bytes / READ_RATE + 4.0 * n * d * b / PRODUCT_RATE)
+    total = sweeps + int(axis == 1 and not keep_rows)
+    orthogonalising = 8.0 * N * b * b * sweeps
+    seconds = total * (source.n_bytes / READ_RATE + (4.0 * n * d * b + orthogonalising) / PRODUCT_RATE)
     reason = f"blocks of {b} need about {sweeps} sweeps, and a basis of {N} x {basis}"
-    return _Option("krylov", plan, need, sweeps + axis, seconds, reason, basis)
+    return _Option("krylov", plan, need, total, seconds, reason, basis, keep_rows)
 
 
 def _power(source: Source, axis: int, k: int | None, process: int) -> _Option:

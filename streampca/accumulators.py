@@ -23,6 +23,8 @@ TILE_BYTES = 2 << 20
 MIN_TILE_LENGTH = 64
 # A tile of the scatter is long, so that adding N x N float64 sums costs little beside the product itself.
 SCATTER_TILE_LENGTH = 2048
+# Rows whose sum is formed in the type of the tile.
+SUM_LENGTH = 512
 # Width of the strips in which a scatter is summed: bounds the temporary of one product.
 STRIP = 1024
 
@@ -41,12 +43,6 @@ class Moments:
         """Moments of no samples."""
         whole, real = np.zeros(n_features, np.int64), np.zeros(n_features)
         return cls(whole, real, real.copy(), whole.copy())
-
-    @classmethod
-    def of(cls, X: Array) -> Moments:
-        """Moments of the rows of X; NaN counts as missing."""
-        X = np.asarray(X, np.float64)
-        return centre_by_own_mean(X, np.empty_like(X), gaps=True)
 
     @classmethod
     def concatenate(cls, parts: list[Moments]) -> Moments:
@@ -96,11 +92,15 @@ def centre_by_own_mean(raw: Array, T: Array, *, gaps: bool = False) -> Moments:
     if absent is not None:
         T[absent] = 0
     count = n_rows - missing
-    mean = (np.ones(n_rows, T.dtype) @ T).astype(np.float64) / np.maximum(count, 1)
+    # Sums in the tile's own type go over a few rows only; those of many rows are float64.
+    parts = [T[i : i + SUM_LENGTH] for i in range(0, n_rows, SUM_LENGTH)]
+    total = sum((np.ones(len(part), T.dtype) @ part).astype(np.float64) for part in parts)
+    mean = total / np.maximum(count, 1)
     T -= mean.astype(T.dtype)
     if absent is not None:
         T[absent] = 0
-    return Moments(count, first + mean, np.einsum("ij,ij->j", T, T).astype(np.float64), missing)
+    m2 = sum(np.einsum("ij,ij->j", part, part).astype(np.float64) for part in parts)
+    return Moments(count, first + mean, np.asarray(m2), missing)
 
 
 def between_means(a: Moments, b: Moments) -> Array:

@@ -35,7 +35,7 @@ def memory_limit(memory: str | int | float | None) -> int:
         return available_memory() // 2
     try:
         limit = int(parse_bytes(memory))
-    except (ValueError, AttributeError, TypeError) as error:
+    except (ValueError, AttributeError, TypeError, OverflowError) as error:
         raise InputError(f"memory={memory!r} is not an amount; write it as '600MB' or '2GB', or give bytes") from error
     if limit <= 0:
         raise InputError(f"memory={memory!r} is not a positive amount; write it as '600MB' or '2GB', or give bytes")
@@ -116,6 +116,8 @@ def footprint(
     chunk = math.prod(source.chunks) * source.dtype.itemsize
     many_chunks = slab > chunk
     reading = slab + int(source.overhead * chunk) + (chunk if many_chunks and source.overhead else 0)
+    if isinstance(source, DaskSource):
+        reading = 2 * slab  # the blocks, and the same joined
     waiting = min(len(plan.partitions), math.ceil(math.log2(max(2, len(plan.partitions)))) + 1)
     return Footprint(process, driver_bytes, reading + tile_bytes + TASK_RESERVE, partial_bytes, waiting)
 

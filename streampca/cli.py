@@ -99,7 +99,7 @@ def cli() -> None:
 )
 @click.option("--solver", default="auto", show_default=True, help="auto, covariance, gram, krylov or power.")
 @click.option("--tol", type=float, default=1e-3, show_default=True, help="Largest certificate allowed.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the random start.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random start.")
 @source_options
 @run_options
 def pca(
@@ -273,6 +273,8 @@ def main() -> None:
         sys.exit(done.exit_code)
     except click.ClickException as error:
         _fail(error.format_message().replace("\n", " "))
+    except OSError as error:
+        _fail(f"{error.filename or 'the output'}: {error.strerror or error}; check the place, its space and its rights")
     except (click.Abort, KeyboardInterrupt):
         click.echo(f"{MESSAGE_PREFIX}stopped", err=True)
         sys.exit(130)

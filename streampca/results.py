@@ -35,6 +35,10 @@ def writing(path: Path, overwrite: bool) -> Iterator[Path]:
     check_output(path, overwrite)
     beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.unfinished")
     try:
+        beside.mkdir()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror}); choose another folder") from error
+    try:
         yield beside
         old = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.old") if path.exists() else None
         if old is not None:
@@ -142,7 +146,10 @@ def load(path: str | Path) -> xarray.Dataset:
 
     if kind_of(Path(path)) != "pca":
         raise InputError(f"{path}: is not a streampca result; give a store that `streampca pca` wrote")
-    dataset: xarray.Dataset = xarray.open_zarr(path, chunks=None)
+    dataset: xarray.Dataset = xarray.open_zarr(path, chunks=None, consolidated=False)
+    absent = {"components", "explained_variance", "explained_variance_ratio", "certificate"} - set(dataset)
+    if absent:
+        raise InputError(f"{path}: is not whole, {', '.join(sorted(absent))} is not there; make the result again")
     if dataset.attrs["format_version"] > FORMAT_VERSION:
         raise InputError(
             f"{path}: was written by a newer streampca (format {dataset.attrs['format_version']}); update streampca"

@@ -54,6 +54,8 @@ class _OneBlasThread:
 
 
 one_blas_thread = _OneBlasThread()
+# Tiles whose means wait to be merged: one merge costs as much as a short tile, and each holds five numbers a feature.
+MERGE_EVERY = 16
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,8 @@ def run_partition(
                 defects += tile.defects
             if tile.moments is not None:
                 moments.append(tile.moments)
+            if matrix.merges_means and len(moments) == MERGE_EVERY:
+                moments = [_merge_means(statistic, value, moments)]
         if matrix.merges_means:
             moments = [_merge_means(statistic, value, moments)]
         value = statistic.finish(value, start)

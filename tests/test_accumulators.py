@@ -32,6 +32,11 @@ def data(n=40, d=6, mean=0.0, gaps=False):
     return x
 
 
+def moments_of(x):
+    x = np.asarray(x, np.float64)
+    return centre_by_own_mean(x, np.empty_like(x), gaps=True)
+
+
 def assert_moments_of(moments, x, rtol=1e-12):
     count = (~np.isnan(x)).sum(axis=0)
     mean = np.nansum(x.astype(np.longdouble), axis=0) / np.maximum(count, 1)
@@ -52,7 +57,7 @@ cuts = st.lists(st.integers(1, 39), max_size=6, unique=True)
 @given(cuts=cuts, order=st.randoms(use_true_random=False), gaps=st.booleans())
 def test_moments_of_any_split_in_any_order_are_those_of_the_whole(cuts, order, gaps):
     x = data(gaps=gaps)
-    parts = [Moments.of(part) for part in split_at(x, cuts)]
+    parts = [moments_of(part) for part in split_at(x, cuts)]
     order.shuffle(parts)
     while len(parts) > 1:
         a = parts.pop(order.randrange(len(parts)))
@@ -62,7 +67,7 @@ def test_moments_of_any_split_in_any_order_are_those_of_the_whole(cuts, order, g
 
 
 def test_zero_moments_change_no_bit():
-    moments, zero = Moments.of(data(gaps=True)), Moments.zero(6)
+    moments, zero = moments_of(data(gaps=True)), Moments.zero(6)
     for both in (combine_moments(moments, zero), combine_moments(zero, moments)):
         for field in FIELDS:
             np.testing.assert_array_equal(getattr(both, field), getattr(moments, field))
@@ -73,7 +78,7 @@ def test_zero_moments_change_no_bit():
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_mean_a_million_times_the_deviation_costs_no_digits(dtype):
     x = (data(400) + 1e6 * np.arange(1, 7)).astype(dtype)
-    parts = [Moments.of(part) for part in np.array_split(x, 7)]
+    parts = [moments_of(part) for part in np.array_split(x, 7)]
     total = parts[0]
     for part in parts[1:]:
         total = combine_moments(total, part)
@@ -87,7 +92,7 @@ def test_a_constant_column_has_exactly_zero_variance(dtype):
     tile = np.full((37, 3), constant, dtype)
     tile[:, 1] = np.arange(37)
     moments = centre_by_own_mean(tile.copy(), tile)
-    merged = combine_moments(moments, Moments.of(np.full((5, 3), constant, dtype)))
+    merged = combine_moments(moments, moments_of(np.full((5, 3), constant, dtype)))
     assert (tile[:, [0, 2]] == 0).all()
     assert (merged.m2[[0, 2]] == 0).all()
     assert merged.mean[0] == float(constant)
@@ -108,21 +113,21 @@ def test_missing_values_are_counted_and_stand_at_the_mean():
 def test_an_all_missing_column_counts_nothing_and_stays_zero():
     x = data()
     x[:, 2] = np.nan
-    moments = Moments.of(x)
+    moments = moments_of(x)
     assert (moments.count[2], moments.missing[2], moments.mean[2], moments.m2[2]) == (0, 40, 0.0, 0.0)
-    seen_later = combine_moments(moments, Moments.of(data() + 100))
+    seen_later = combine_moments(moments, moments_of(data() + 100))
     assert_moments_of(seen_later, np.vstack([x, data() + 100]))
 
 
 def test_joined_features_keep_their_order():
     x = data(gaps=True)
-    joined = Moments.concatenate([Moments.of(x[:, :2]), Moments.of(x[:, 2:5]), Moments.of(x[:, 5:])])
+    joined = Moments.concatenate([moments_of(x[:, :2]), moments_of(x[:, 2:5]), moments_of(x[:, 5:])])
     for field in FIELDS:
-        np.testing.assert_allclose(getattr(joined, field), getattr(Moments.of(x), field), rtol=1e-12)
+        np.testing.assert_allclose(getattr(joined, field), getattr(moments_of(x), field), rtol=1e-12)
 
 
 def test_variance_divides_by_n_minus_one():
-    np.testing.assert_allclose(Moments.of(data()).variance(40), data().var(axis=0, ddof=1), rtol=1e-12)
+    np.testing.assert_allclose(moments_of(data()).variance(40), data().var(axis=0, ddof=1), rtol=1e-12)
 
 
 # The statistics: (what, the value of all rows at once).
@@ -243,3 +248,13 @@ def test_tiles_are_never_empty(statistic, width):
 def test_prescribed_spectrum_is_what_the_helper_makes():
     x = matrix_with_spectrum(50, 8, [4.0, 2.0, 1.0], mean=7.0)
     np.testing.assert_allclose(np.linalg.eigvalsh(np.cov(x.T))[::-1][:4], [4.0, 2.0, 1.0, 0.0], atol=1e-12)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_sums_over_many_float32_rows_keep_their_digits(order):
+    x = np.random.default_rng(0).normal(size=(200_000, 3)).astype(np.float32)
+    x[0] += 100
+    moments = centre_by_own_mean(x, np.empty(x.shape, np.float32, order=order))
+    exact = x.astype(np.float64)
+    np.testing.assert_allclose(moments.mean, exact.mean(axis=0), atol=2e-6)
+    np.testing.assert_allclose(moments.m2, ((exact - exact.mean(axis=0)) ** 2).sum(axis=0), rtol=2e-6)

@@ -131,6 +131,11 @@ BAD = {
     "not a result": (["info", "x"], "does not exist"),
     "no kind": (["info", "plain.txt"], "not a known kind"),
     "folder": (["pca", "."], "not a Zarr store"),
+    "unwritable": (["pca", "x.zarr", "--out", "/proc/x.zarr"], "choose another folder"),
+    "seed": (["pca", "x.zarr", "--seed", "-1"], "-1 is not in the range"),
+    "broken metadata": (["pca", "broken.zarr"], "write the store again"),
+    "half a result": (["info", "half.zarr"], "make the result again"),
+    "dimension twice": (["pca", "x.zarr", "--sample-dims", "sample,sample"], "name each once"),
 }
 
 
@@ -149,6 +154,9 @@ def test_bad_input_is_one_line_with_exit_code_2_and_touches_nothing(tmp_path, da
     np.save(tmp_path / "inf.npy", gaps)
     (tmp_path / "short.npy").write_bytes((tmp_path / "x.npy").read_bytes()[:1000])
     (tmp_path / "plain.txt").write_text("1 2 3")
+    (tmp_path / "broken.zarr").mkdir()
+    (tmp_path / "broken.zarr" / "zarr.json").write_text("[]")
+    zarr.create_group(tmp_path / "half.zarr", attributes={"kind": "pca", "format_version": 1})
     before = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*")}
     arguments, cure = BAD[name]
     done = run(*arguments, "--quiet" if "pca" in arguments else "--json", cwd=tmp_path)

@@ -81,7 +81,7 @@ def test_every_solver_agrees_with_the_full_svd(solver, name):
 def test_components_without_variance_are_said_to_be_arbitrary(solver):
     found = solve(CASES["k beyond the rank"].make(), 6, solver)
     assert found.converged
-    assert "3 directions with variance" in found.advice
+    assert "after the first 3 are zero" in found.advice
     assert_orthonormal(found.components)
 
 
@@ -200,7 +200,7 @@ def test_stopping_short_is_said_with_advice(solver):
     found = solver.solve(sweeps, Wanted(4, None, 1e-8))
     assert sweeps.n_sweeps <= solver.max_sweeps
     assert not found.converged
-    assert "max_sweeps" in found.advice or "krylov" in found.advice
+    assert f"{solver.max_sweeps} sweeps; raise tol" in found.advice
     assert np.isfinite(found.certificate).all()
     assert (found.certificate > 1e-8).any()
     residual = true_residual(Reference.of(x), found.vectors.T, found.values)
@@ -279,3 +279,14 @@ def test_any_chunking_of_a_dask_array_gives_the_same_components(solver, chunks, 
     reference = Reference.of(z)
     np.testing.assert_allclose(found.explained_variance, reference.values[:3], rtol=1e-6)
     assert_same_subspace(reference.vectors[:3], found.components, within=1e-9)
+
+
+@pytest.mark.parametrize("solver", ["covariance", "gram", "krylov"])
+@pytest.mark.parametrize("factor", [1e-30, 1e-22, 1e25])
+def test_values_too_small_or_large_for_float32_products_are_certified_in_float64(solver, factor):
+    x = (matrix_with_spectrum(60, 30, falling(20, 0.7), seed=5) * factor).astype(np.float32)
+    found = solve(x, 3, solver)
+    reference = Reference.of(x.astype(np.float64))
+    assert found.tile_dtype == "float64"
+    np.testing.assert_allclose(found.explained_variance, reference.values[:3], rtol=1e-3)
+    assert (true_residual(reference, found.components, found.explained_variance) <= found.certificate).all()

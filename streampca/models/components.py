@@ -14,9 +14,9 @@ from streampca.accumulators import CrossProduct, Projection, Statistic
 from streampca.budget import cpu_count, cut, footprint, memory_limit, process_bytes, threads_that_fit
 from streampca.errors import InputError
 from streampca.matrix import Matrix, tile_dtype
-from streampca.progress import Progress, silent
+from streampca.progress import Progress, logger, silent
 from streampca.scaling import MISSING, SCALES, Scaling, check_choice
-from streampca.solvers.base import Solution, Wanted
+from streampca.solvers.base import NeedsFloat64, Solution, Wanted
 from streampca.solvers.plan import Plan, check_components, plan
 from streampca.sources import Source
 from streampca.sweeps import Sweeps, one_blas_thread
@@ -138,7 +138,12 @@ def fit_components(source: Source, request: Request, extra_sweeps: int = 0) -> t
     wanted = request.wanted(source.shape)
     sweeps = Sweeps(chosen.matrix(source, request.scale, request.missing), chosen.threads, request.progress)
     with one_blas_thread:
-        solution = chosen.solver.solve(sweeps, wanted)
+        try:
+            solution = chosen.solver.solve(sweeps, wanted)
+        except NeedsFloat64:
+            logger.info("values too small or too large for float32 tiles; beginning again in float64")
+            sweeps.matrix = replace(sweeps.matrix, dtype=np.dtype(np.float64), scaling=None)
+            solution = chosen.solver.solve(sweeps, wanted)
         components, scores = _both_sides(sweeps, solution)
     found = Components(
         components=components,
@@ -174,7 +179,8 @@ def _both_sides(sweeps: Sweeps, solution: Solution) -> tuple[Array, Array | None
         rows = np.concatenate(pieces)[:, :-1]
     components = _unit_rows(rows.T.astype(np.float64), lengths)
     signs = _signs(components)
-    return components * signs[:, None], (solution.vectors * (lengths * signs)).astype(matrix.dtype)
+    components *= signs[:, None]
+    return components, (solution.vectors * (lengths * signs)).astype(matrix.dtype)
 
 
 def _unit_rows(rows: Array, lengths: Array) -> Array:
@@ -182,7 +188,8 @@ def _unit_rows(rows: Array, lengths: Array) -> Array:
     null = lengths <= np.sqrt(np.finfo(np.float64).eps) * lengths[0]
     rows[null] = np.random.default_rng(0).standard_normal((int(null.sum()), rows.shape[1]))
     Q, R = np.linalg.qr(rows.T)
-    return np.asarray((Q * np.sign(np.diag(R))).T)
+    Q *= np.sign(np.diag(R))
+    return np.asarray(Q.T)
 
 
 def signed(components: Array) -> Array:
@@ -208,8 +215,12 @@ def check_width(source: Source, found: Components) -> None:
 
 def project(
     source: Source, found: Components, missing: str, memory: Any = None, progress: Progress = silent,
+    dtype: Any = None,
 ) -> tuple[Array, Array]:  # fmt: skip
-    """Return the scores (n x k) of samples, and their squared lengths (n,) once centred and scaled; one sweep."""
+    """Return the scores (n x k) of samples, and their squared lengths (n,) once centred and scaled; one sweep.
+
+    What is left of a length after taking off that of the scores may be a small difference: ask for it in float64.
+    """
     check_width(source, found)
     k = len(found.components)
     axis = 0 if source.chunks[0] * source.shape[1] <= source.shape[0] * source.chunks[1] else 1
@@ -219,9 +230,8 @@ def project(
     driver = 2 * 8 * source.shape[0] * (k + 1)
     need = footprint(source, planned, 8 * statistic_length * source.shape[1 - axis], partial, driver, process_bytes())
     threads = threads_that_fit(need, memory_limit(memory), min(cpu_count(), len(planned.partitions)), "projecting")
-    matrix = Matrix(
-        source, axis, tile_dtype(source.dtype), missing, None, found.scaling, planned.partitions, planned.slab_length
-    )
+    tiles = np.dtype(dtype or tile_dtype(source.dtype))
+    matrix = Matrix(source, axis, tiles, missing, None, found.scaling, planned.partitions, planned.slab_length)
     return project_matrix(Sweeps(matrix, threads, progress), found, check=True)
 
 

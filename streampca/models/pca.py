@@ -158,7 +158,7 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
         summary = self._summary_so_far()
         source = self._source(X, None, reset=summary is None)
         d = source.shape[1]
-        rows = None if 5 * 8 * d * d < memory_limit(self.memory) else self._sketch_rows()
+        rows = self._sketch_rows(summary, d)
         step = max(1, min(source.chunks[0], (rows or source.chunks[0])))
         for start in range(0, source.shape[0], step):
             batch, _ = source.read(slice(start, min(start + step, source.shape[0])), slice(0, d))
@@ -182,9 +182,11 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
             return None
         return self._summary_of()
 
-    def _sketch_rows(self) -> int:
-        k = self.n_components if isinstance(self.n_components, int) else 32
-        return max(4 * k, k + 64)
+    def _sketch_rows(self, summary: Summary | None, d: int) -> int | None:
+        """Return the rows of the sketch, None to be exact: as it was begun, or as the memory limit allows."""
+        exact = 5 * 8 * d * d < memory_limit(self.memory) if summary is None else summary.exact
+        k = int(self.n_components) if isinstance(self.n_components, (int, np.integer)) else 32
+        return None if exact else max(4 * k, k + 64)
 
     def merge(self, other: PCA) -> PCA:
         """Return the PCA of the samples of both, which must be disjoint: as if fitted on their union.
@@ -235,7 +237,7 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
         """Map scores back to samples: (X V') scale + mean."""
         check_is_fitted(self)
         found = self._found
-        weights = np.sqrt(found.explained_variance) if self.whiten else np.ones(len(found.components))
+        weights = _deviations(found) if self.whiten else np.ones(len(found.components))
         components = found.components * weights[:, None]
         if type(X).__module__.startswith("dask.array"):
             return found.scaling.restore(X @ components)
@@ -260,7 +262,7 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
         """Return the log-likelihood of each sample under the PPCA model; of the scaled features, if scaled."""
         check_is_fitted(self)
         source = self._source(X, None, reset=False)
-        scores, squares = project(source, self._found, self.missing, self.memory, self.progress or silent)
+        scores, squares = project(source, self._found, self.missing, self.memory, self.progress or silent, np.float64)
         return log_likelihood(scores, squares, self._found)
 
     def score(self, X: Any, y: None = None) -> float:  # noqa: ARG002
@@ -293,7 +295,7 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
         """Return ||x - x_k||^2 of each sample, its squared distance from the subspace (scaled, if features are)."""
         check_is_fitted(self)
         source = self._source(X, None, reset=False)
-        scores, squares = project(source, self._found, self.missing, self.memory, self.progress or silent)
+        scores, squares = project(source, self._found, self.missing, self.memory, self.progress or silent, np.float64)
         return np.asarray(np.maximum(squares.astype(np.float64) - (scores.astype(np.float64) ** 2).sum(axis=1), 0.0))
 
     def reconstruction_curve(self) -> Array:
@@ -387,13 +389,15 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
         return len(self._found.components)
 
 
-def _whitened(scores: Array, found: Components, whiten: bool) -> Array:
-    """Return the scores divided by their standard deviation, if asked for; directions without variance stay zero."""
-    if not whiten:
-        return scores
+def _deviations(found: Components) -> Array:
+    """Return the standard deviation of each score; of directions without variance, one that is not zero."""
     deviation = np.sqrt(found.explained_variance)
-    smallest = np.finfo(scores.dtype).eps
-    return np.asarray(scores / np.maximum(deviation, smallest).astype(scores.dtype))
+    return np.asarray(np.maximum(deviation, np.finfo(np.float64).eps * deviation[0]))
+
+
+def _whitened(scores: Array, found: Components, whiten: bool) -> Array:
+    """Return the scores divided by their standard deviation, if asked for."""
+    return np.asarray(scores / _deviations(found).astype(scores.dtype)) if whiten else scores
 
 
 def _block_scores(block: Array, *, found: Components, missing: str, whiten: bool) -> Array:

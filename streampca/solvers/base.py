@@ -90,6 +90,14 @@ def learn_moments(sweeps: Sweeps, folds_scale: bool) -> Moments | None:
     return moments
 
 
+class NeedsFloat64(Exception):  # noqa: N818
+    """The data are too small or too large for products in float32; the caller begins again in float64."""
+
+
+# Below this, squares of float32 values lose their digits.
+TINY_VARIANCE = 1e-30
+
+
 def know_scaling(sweeps: Sweeps, moments: Moments) -> float:
     """Let the matrix use these means and scales from now on; returns the total variance of what it then yields."""
     n_samples = sweeps.matrix.source.shape[0]
@@ -97,6 +105,9 @@ def know_scaling(sweeps: Sweeps, moments: Moments) -> float:
     sweeps.matrix = sweeps.matrix.with_scaling(Scaling(moments.mean, scale))
     variance = moments.variance(n_samples)
     trace = float(np.sum(variance if scale is None else variance / scale**2))
+    tiny = (variance > 0) & (variance < TINY_VARIANCE)
+    if sweeps.matrix.dtype != np.float64 and (tiny.any() or not 0 < trace < np.inf):
+        raise NeedsFloat64
     if not np.isfinite(trace):
         raise InputError(f"{sweeps.matrix.source.name}: the variance overflows; divide the data by a large number")
     if trace <= 0:
@@ -125,7 +136,9 @@ def rounding(sweeps: Sweeps, statistic: Statistic, dense: bool) -> float:
     matrix = sweeps.matrix
     t = min(statistic.tile_length(matrix.n_full, matrix.dtype.itemsize), matrix.n_block)
     unit = float(np.finfo(matrix.dtype).eps) / 2
-    grown = np.sqrt(t) + (2 if dense else 1) * np.sqrt(matrix.n_full)
+    # Data of few distinct values round the same way again and again: their errors add up, within a block of the BLAS.
+    along = np.sqrt(t) if matrix.source.dtype.kind == "f" else min(t, 384)
+    grown = along + (2 if dense else 1) * np.sqrt(matrix.n_full)
     return float(unit * (8 + grown / np.sqrt(np.clip(matrix.n_block / t, 1, 64))))
 
 
@@ -168,4 +181,7 @@ def null_advice(null: Array) -> str:
     if not null.any():
         return ""
     rank = int((~null).sum())
-    return f"the data have {rank} directions with variance; components after that are arbitrary, with eigenvalue 0"
+    return (
+        f"eigenvalues after the first {rank} are zero, or below what double precision resolves beside the largest: "
+        "their directions are arbitrary (if features are on very different scales, try scale='unit')"
+    )

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from streampca.accumulators import Scatter, symmetric
 from streampca.solvers.base import (
@@ -87,7 +88,9 @@ def leading_pairs(S: Array, wanted: Wanted, trace: float) -> tuple[Array, Array]
     k = wanted.n_components or min(N, 16)
     while True:
         final = wanted.n_components is not None
-        values, vectors = eigh(S, subset_by_index=(N - k, N - 1), overwrite_a=final, check_finite=False)
+        # SciPy brings a BLAS of its own, maybe only now.
+        with threadpool_limits(1, user_api="blas"):
+            values, vectors = eigh(S, subset_by_index=(N - k, N - 1), overwrite_a=final, check_finite=False)
         values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1]
         count = wanted.count(values, trace) or (k if k == N else None)
         if count is not None:

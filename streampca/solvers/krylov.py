@@ -40,6 +40,9 @@ Array = NDArray[Any]
 class Krylov:
     """Block Lanczos with Rayleigh-Ritz and thick restart.
 
+    From one random block it finds no more copies of a repeated eigenvalue than the block has columns: enough for any
+    number of components asked for, but a fraction of the variance may then take in others before them.
+
     Parameters
     ----------
     block_size : columns of each block, b.
@@ -93,7 +96,7 @@ class Krylov:
             else:
                 W, _ = sweeps.run(statistic, "krylov")
         vectors = basis.vectors(count)
-        advice = shortfall(certificate[:count], null[:count], wanted, self._cure(sweeps))
+        advice = shortfall(certificate[:count], null[:count], wanted, self._cure(sweeps, basis))
         if wanted.count(values[:count], trace) is None and not advice:
             advice = f"only {count} components were found under the memory limit; raise it"
         scaling = sweeps.matrix.scaling
@@ -125,9 +128,11 @@ class Krylov:
         reach = np.maximum(wanted.tol * values[:count] - floor * values[0], 2 * floor * values[0])
         return bool((residuals[:count] <= reach).all())
 
-    def _cure(self, sweeps: Sweeps) -> str:
+    def _cure(self, sweeps: Sweeps, basis: _Basis) -> str:
         if sweeps.n_sweeps >= self.max_sweeps:
-            return "raise max_sweeps or tol"
+            return f"that were {self.max_sweeps} sweeps; raise tol"
+        if basis.full:
+            return "the basis is as large as the memory limit allows; raise it, or ask for fewer components"
         return "the eigenvalue is too small beside the largest for double precision; ask for fewer components"
 
 
@@ -145,6 +150,7 @@ class _Basis:
         self.T = np.zeros((capacity, capacity))
         self.m = 0
         self.b = 0
+        self.full = False
         self.rows: list[Array] = []
         self._rng = rng
 
@@ -204,6 +210,7 @@ class _Basis:
         if self.m + b > capacity:
             keep = min(max(kept + block_size // 2, self.m // 2), capacity - b)
             if keep < kept:
+                self.full = True
                 return None
             self.V[:, :keep] = self.vectors(keep)
             if self.rows:

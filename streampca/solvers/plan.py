@@ -177,9 +177,8 @@ def _dense(source: Source, axis: int, k: int | None, process: int, keep_scatter:
     plan = cut(source, axis, partial)
     k = k or N
     copies = 2 + int(keep_scatter and axis == 0) if k < N else 3
-    need = footprint(
-        source, plan, _tile_bytes(source, Scatter(), N), partial, 8 * N * k + (copies - 1) * partial, process
-    )
+    driver = 8 * N * k + (copies - 1) * partial + _components_bytes(source, axis, k)
+    need = footprint(source, plan, _tile_bytes(source, Scatter(), N, STRIP), partial, driver, process)
     seconds = source.n_bytes / READ_RATE + n_block * N * N / SCATTER_RATE + 4 / 3 * N**3 / EIGH_RATE
     what = "d x d covariance" if axis == 0 else "n x n Gram matrix (the N < d trick)"
     reason = f"the {what}, {N} x {N}, takes one sweep and {show_bytes(partial)}"
@@ -195,7 +194,7 @@ def _krylov(source: Source, axis: int, k: int | None, process: int, limit: int, 
     least = min(N, (k or b) + 2 * b)
     # Beside the basis: the product, its residual and their factors, and the Ritz vectors of a restart.
     others = 8 * N * (5 * b + (k or b))
-    tile = _tile_bytes(source, Statistic(), N)
+    tile = _tile_bytes(source, Statistic(), N, b)
     smallest = footprint(
         source, plan, tile, partial, others + 8 * N * least + _components_bytes(source, axis, k), process
     )
@@ -226,7 +225,7 @@ def _power(source: Source, axis: int, k: int | None, process: int) -> _Option:
     need = footprint(
         source,
         plan,
-        _tile_bytes(source, Statistic(), N),
+        _tile_bytes(source, Statistic(), N, 1),
         8 * N,
         8 * N * (count + 8) + _components_bytes(source, axis, k),
         process,
@@ -237,14 +236,13 @@ def _power(source: Source, axis: int, k: int | None, process: int) -> _Option:
 
 
 def _components_bytes(source: Source, axis: int, k: int | None) -> int:
-    """Bytes of the d x k components, which cut along features come from one more sweep."""
-    return 2 * 8 * source.shape[1] * (k or 16) if axis == 1 else 0
+    """Bytes that the d x k components and their factors take, where they come from eigenvectors of the samples."""
+    return source.shape[1] * (4 * 8 * (k or 16) + 64) if axis == 1 else 0
 
 
-def _tile_bytes(source: Source, statistic: Statistic, n_full: int) -> int:
-    """Bytes of a tile, and of the temporary that its product takes."""
+def _tile_bytes(source: Source, statistic: Statistic, n_full: int, width: int) -> int:
+    """Bytes of a tile, and of the temporary that its product takes, N x width."""
     itemsize = tile_dtype(source.dtype).itemsize
-    width = STRIP if isinstance(statistic, Scatter) else 64
     return itemsize * n_full * (statistic.tile_length(n_full, itemsize) + min(width, n_full))
 
 

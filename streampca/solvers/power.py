@@ -83,7 +83,7 @@ class Power:
 
     def _cure(self, sweeps: Sweeps) -> str:
         if sweeps.n_sweeps >= self.max_sweeps:
-            return "raise max_sweeps or tol, or use solver='krylov'"
+            return f"that were {self.max_sweeps} sweeps; raise tol, or use solver='krylov'"
         return "the eigenvalue is too small beside the largest; use solver='krylov' or ask for fewer components"
 
     def _solution(

@@ -44,6 +44,8 @@ class ArraySource(Source):
         columns = max(1, READ_BYTES // max(1, n * itemsize))
         if self._path is not None and array.flags.c_contiguous:
             columns = max(columns, RUN_BYTES // itemsize)
+        # One step of the outermost dimension is the least that a read brings.
+        rows, columns = (-(-c // i) * i for c, i in ((rows, _inner(self.samples)), (columns, _inner(self.features))))
         return min(rows, max(n, 1)), min(columns, max(d, 1))
 
     @classmethod
@@ -93,6 +95,10 @@ class ArraySource(Source):
         self.__dict__.update(state)
         if self._path is not None:
             self._array = np.load(self._path, mmap_mode="r", allow_pickle=False)
+
+
+def _inner(axis: Axis) -> int:
+    return max(1, math.prod(axis.sizes[1:]))
 
 
 class DaskSource(Source):

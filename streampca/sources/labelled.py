@@ -33,6 +33,8 @@ def split_axes(array: Any, sample_dims: Sequence[str] | None) -> tuple[Axis, Axi
     unknown = [dim for dim in given if dim not in dims]
     if unknown:
         raise InputError(f"there is no dimension {unknown[0]!r}; the sample dimensions must be among {', '.join(dims)}")
+    if len(set(given)) < len(given):
+        raise InputError(f"a sample dimension is named twice: {', '.join(given)}; name each once")
     rest = tuple(dim for dim in dims if dim not in given)
     if not rest:
         raise InputError(f"no dimension is left for features: all of {', '.join(dims)} are sample dimensions")

@@ -208,17 +208,19 @@ def open_zarr(location: str, variable: str | None) -> ZarrArray:
             node = zarr.open(FsspecStore.from_url(location, read_only=True), mode="r")
         else:
             node = zarr.open(location, mode="r")
+        if isinstance(node, zarr.Array):
+            return node
+        if variable is not None and variable in node:
+            node = node[variable]
+            return node if isinstance(node, zarr.Array) else open_zarr(f"{location}/{variable}", None)
+        arrays = {name: array for name, array in node.members(max_depth=None) if isinstance(array, zarr.Array)}
     except (FileNotFoundError, KeyError) as error:
         raise InputError(f"{location}: there is no Zarr array or group here; check the path") from error
-    except (ImportError, ValueError, OSError, TypeError) as error:
-        raise InputError(f"{location}: cannot be opened as Zarr ({error})") from error
-    if isinstance(node, zarr.Array):
-        return node
-    arrays = {name: array for name, array in node.members(max_depth=None) if isinstance(array, zarr.Array)}
+    except (ImportError, AttributeError, ValueError, OSError, TypeError) as error:
+        first = str(error).partition("\n")[0]
+        raise InputError(f"{location}: cannot be opened as Zarr ({first}); write the store again") from error
     if variable is not None:
-        if variable not in arrays:
-            raise InputError(f"{location}: has no array {variable!r}; it has {_listing(arrays)}")
-        return arrays[variable]
+        raise InputError(f"{location}: has no array {variable!r}; it has {_listing(arrays)}")
     matrices = {name: array for name, array in arrays.items() if array.ndim >= 2}
     if len(matrices) == 1:
         return next(iter(matrices.values()))

@@ -13,7 +13,7 @@ logger = logging.getLogger("streampca")
 
 @dataclass(frozen=True)
 class Step:
-    """How far the work is: sweep number and purpose, partitions done of all, seconds so far and still to go."""
+    """How far the work is: sweep (0 for what is not one) and purpose, partitions done of all, seconds so far."""
 
     sweep: int
     label: str
@@ -50,10 +50,8 @@ class LogProgress:
         self._last = now
         left = "" if step.done == step.total or step.eta is None else f", {step.eta:.0f} s left in this sweep"
         note = f" ({step.note})" if step.note else ""
-        logger.info(
-            "sweep %d, %s: %d of %d partitions in %.1f s%s%s",
-            step.sweep, step.label, step.done, step.total, step.seconds, left, note,
-        )  # fmt: skip
+        what = f"sweep {step.sweep}, {step.label}" if step.sweep else step.label
+        logger.info("%s: %d of %d partitions in %.1f s%s%s", what, step.done, step.total, step.seconds, left, note)
 
 
 class BarProgress:

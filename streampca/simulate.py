@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ def simulate_groups(
         path, shape=(n_samples, n_features), chunks=(chunk, n_features), dtype="float32",
         dimension_names=("sample", "feature"), attributes={"kind": "simulated", "format_version": 1, "seed": seed},
     )  # fmt: skip
-    starts = range(0, n_samples, chunk)
+    starts, began = range(0, n_samples, chunk), time.monotonic()
     for i, start in enumerate(starts):
         rows = slice(start, min(start + chunk, n_samples))
         z = rng.standard_normal((rows.stop - start, n_factors), dtype=np.float32)
@@ -44,5 +45,5 @@ def simulate_groups(
         error *= noise
         block += error
         array[rows] = block
-        progress(Step(0, "simulating", i + 1, len(starts), 0.0))
+        progress(Step(0, "simulating", i + 1, len(starts), time.monotonic() - began))
     return groups

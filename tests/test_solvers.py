@@ -290,3 +290,15 @@ def test_values_too_small_or_large_for_float32_products_are_certified_in_float64
     assert found.tile_dtype == "float64"
     np.testing.assert_allclose(found.explained_variance, reference.values[:3], rtol=1e-3)
     assert (true_residual(reference, found.components, found.explained_variance) <= found.certificate).all()
+
+
+@pytest.mark.parametrize("solver", ["covariance", "krylov"])
+@pytest.mark.parametrize("scale", [None, "unit"])
+def test_rounding_that_always_goes_the_same_way_is_under_the_certificate(solver, scale):
+    pattern = np.array([127, -128, 127, 127, -128, 127, -128, -128], np.int8)
+    x = np.stack([np.tile(pattern, 2**15), np.tile(np.roll(pattern, 3), 2**15)], axis=1)
+    found = solve(x, 2, solver, scale=scale)
+    centred = x - x.mean(axis=0)
+    centred /= 1.0 if scale is None else centred.std(axis=0, ddof=1)
+    reference = Reference.of(centred)
+    assert (true_residual(reference, found.components, found.explained_variance) <= found.certificate).all()

@@ -199,8 +199,8 @@ def signed(components: Array) -> Array:
 
 def _signs(components: Array) -> Array:
     """Return the sign of the largest entry of each row, which scikit-learn makes positive."""
-    largest = np.abs(components).argmax(axis=1)
-    signs = np.sign(components[np.arange(len(components)), largest])
+    # Row by row: the magnitudes of all at once would be one more copy of the components.
+    signs = np.array([np.sign(row[np.abs(row).argmax()]) for row in components])
     return np.where(signs == 0, 1.0, signs)
 
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from streampca.accumulators import Moments, Statistic
+from streampca.accumulators import SUM_LENGTH, Moments, Statistic
 from streampca.errors import InputError
 from streampca.scaling import Scaling, scale_of
 from streampca.sweeps import Sweeps
@@ -138,8 +138,11 @@ def rounding(sweeps: Sweeps, statistic: Statistic, dense: bool) -> float:
     unit = float(np.finfo(matrix.dtype).eps) / 2
     # Data of few distinct values round the same way again and again: their errors add up, within a block of the BLAS.
     along = np.sqrt(t) if matrix.source.dtype.kind == "f" else min(t, 384)
+    # The scales themselves come from sums of SUM_LENGTH rounded terms, and act alike on all tiles.
+    length = np.sqrt(SUM_LENGTH) if matrix.source.dtype.kind == "f" else SUM_LENGTH
+    scaled = 0.0 if matrix.scale is None else length
     grown = along + (2 if dense else 1) * np.sqrt(matrix.n_full)
-    return float(unit * (8 + grown / np.sqrt(np.clip(matrix.n_block / t, 1, 64))))
+    return float(unit * (8 + scaled + grown / np.sqrt(np.clip(matrix.n_block / t, 1, 64))))
 
 
 def certify(values: Array, residuals: Array, floor: float) -> Array:

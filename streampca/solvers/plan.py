@@ -237,7 +237,7 @@ def _power(source: Source, axis: int, k: int | None, process: int) -> _Option:
 
 def _components_bytes(source: Source, axis: int, k: int | None) -> int:
     """Bytes that the d x k components and their factors take, where they come from eigenvectors of the samples."""
-    return source.shape[1] * (4 * 8 * (k or 16) + 64) if axis == 1 else 0
+    return source.shape[1] * (6 * 8 * (k or 16) + 64) if axis == 1 else 0
 
 
 def _tile_bytes(source: Source, statistic: Statistic, n_full: int, width: int) -> int:

@@ -16,11 +16,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streampca.buffers import scratch
+
 Array = NDArray[Any]
 
 # Target size of one tile of a block product: near the L2 cache, and long enough for the BLAS to run at speed.
 TILE_BYTES = 2 << 20
 MIN_TILE_LENGTH = 64
+# Rows worth having even where the tile then outgrows that cache: adding N x b sums then costs little beside the product.
+GOOD_TILE_LENGTH = 128
+LARGE_TILE_BYTES = 12 << 20
 # A tile of the scatter is long, so that adding N x N float64 sums costs little beside the product itself.
 SCATTER_TILE_LENGTH = 2048
 # Rows whose sum is formed in the type of the tile.
@@ -117,7 +122,9 @@ class Statistic:
 
     def tile_length(self, n_full: int, itemsize: int) -> int:
         """Rows of A that one update should get: a tile of about TILE_BYTES, a multiple of 8."""
-        return int(np.clip(TILE_BYTES // (n_full * itemsize) // 8 * 8, MIN_TILE_LENGTH, SCATTER_TILE_LENGTH))
+        row = n_full * itemsize
+        fits = max(TILE_BYTES // row, min(GOOD_TILE_LENGTH, LARGE_TILE_BYTES // row)) // 8 * 8
+        return int(np.clip(fits, MIN_TILE_LENGTH, SCATTER_TILE_LENGTH))
 
     def zero(self, n_full: int) -> Any:
         """Return the value of no rows, for rows of length N = n_full."""
@@ -173,18 +180,25 @@ def symmetric(lower: Array) -> Array:
     return lower
 
 
+def _add_product(total: Array, Y: Array, A: Array) -> None:
+    """Add A'Y to total, which lies by column, by way of a buffer that is used again."""
+    product = scratch("product", total.T.shape, A.dtype)
+    np.matmul(Y.T, A, out=product)
+    total.T[:] += product
+
+
 @dataclass(frozen=True)
 class Product(Statistic):
-    """A'(A Q) for a thin block Q (N x b): one step of block power iteration."""
+    """A'(A Q) for a thin block Q (N x b): one step of block power iteration. Lies by column: (A Q)'A is faster."""
 
     Q: Array
 
     def zero(self, n_full: int) -> Array:
-        return np.zeros((n_full, self.Q.shape[1]))
+        return np.zeros((n_full, self.Q.shape[1]), order="F")
 
     def update(self, value: Array, A: Array, start: int) -> None:
         """Add A'(A Q)."""
-        value += A.T @ (A @ self.Q)
+        _add_product(value, A @ self.Q, A)
 
 
 @dataclass(frozen=True)
@@ -194,13 +208,13 @@ class ProductAndRows(Statistic):
     Q: Array
 
     def zero(self, n_full: int) -> tuple[Array, list[Array]]:
-        return np.zeros((n_full, self.Q.shape[1])), []
+        return np.zeros((n_full, self.Q.shape[1]), order="F"), []
 
     def update(self, value: tuple[Array, list[Array]], A: Array, start: int) -> None:
         """Add A'(A Q), and append A Q."""
         total, rows = value
         rows.append(A @ self.Q)
-        total += A.T @ rows[-1]
+        _add_product(total, rows[-1], A)
 
     def combine(self, a: tuple[Array, list[Array]], b: tuple[Array, list[Array]]) -> tuple[Array, list[Array]]:
         """Sum the products, and join the rows."""

@@ -18,6 +18,7 @@ from dask.utils import parse_bytes
 from streampca.errors import InputError, MemoryLimitError
 from streampca.sources import Source
 from streampca.sources.arrays import DaskSource
+from streampca.sources.genotypes import GenotypeSource
 
 # Reads smaller than this are joined; partitions smaller than this are not worth a task.
 SLAB_BYTES = 8 << 20
@@ -76,10 +77,15 @@ def cut(source: Source, axis: int, partial_bytes: int) -> Cut:
         stops = _running_sums(source.array.chunks[axis])
         ranges = tuple((a, b) for a, b in zip([0, *stops], stops, strict=False) if b > a)
         return Cut(axis, ranges, max(b - a for a, b in ranges))
-    row_bytes = n_full * source.dtype.itemsize
+    row_bytes = n_full * source.item_bytes
     chunk = source.chunks[axis]
-    slab_length = chunk * max(1, SLAB_BYTES // (chunk * row_bytes))
+    slab_length = chunk * max(1, int(SLAB_BYTES // (chunk * row_bytes)))
     wanted = max(PARTITION_BYTES, 4 * partial_bytes, n_block * row_bytes // MAX_PARTITIONS)
+    if isinstance(source, GenotypeSource):
+        # A packed byte makes sixteen of a tile: much work for little to read.
+        total = n_block * row_bytes
+        wanted = max(PARTITION_BYTES / 16, min(2 * partial_bytes, total / 8), total // MAX_PARTITIONS)
+        slab_length = min(slab_length, chunk * math.ceil(wanted / (chunk * row_bytes)))
     length = slab_length * max(1, math.ceil(wanted / (slab_length * row_bytes)))
     return Cut(axis, tuple((i, min(i + length, n_block)) for i in range(0, n_block, length)), min(slab_length, n_block))
 
@@ -111,9 +117,9 @@ def footprint(
     source: Source, plan: Cut, tile_bytes: int, partial_bytes: int, driver_bytes: int, process: int
 ) -> Footprint:
     """Add up what a sweep holds."""
-    row_bytes = source.shape[1 - plan.axis] * source.dtype.itemsize
-    slab = plan.slab_length * row_bytes
-    chunk = math.prod(source.chunks) * source.dtype.itemsize
+    row_bytes = source.shape[1 - plan.axis] * source.item_bytes
+    slab = int(plan.slab_length * row_bytes)
+    chunk = math.prod(source.chunks) * source.item_bytes
     many_chunks = slab > chunk
     reading = slab + int(source.overhead * chunk) + (chunk if many_chunks and source.overhead else 0)
     if isinstance(source, DaskSource):

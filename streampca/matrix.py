@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streampca.accumulators import Moments, centre_by_own_mean
+from streampca.buffers import scratch
 from streampca.errors import InputError
-from streampca.scaling import Scaling, deviation_of
+from streampca.scaling import Scaling, scale_of
 from streampca.sources import Source
-from streampca.sources.base import scratch
+from streampca.sources.genotypes import Filter, GenotypeSource
 
 Array = NDArray[Any]
 
@@ -82,13 +83,17 @@ class Defects:
 
 @dataclass(frozen=True)
 class Tile:
-    """One tile: A (t x N) from row `start` of the block axis on; the moments it was centred by, if its own."""
+    """One tile: A (t x N) from row `start` of the block axis on; the moments it was centred by, if its own.
+
+    Of genotypes, `missing` counts the missing calls of each sample while the moments are not known yet.
+    """
 
     start: int
     A: Array
     moments: Moments | None
     defects: Defects | None
     n_bytes: int
+    missing: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -101,10 +106,12 @@ class Matrix:
     axis : 0 to cut along samples, 1 along features.
     dtype : of the tiles.
     missing : "error", or "mean" to let missing values stand at their feature's mean.
-    scale : None or "unit".
+    scale : None, "unit" or "patterson".
     scaling : centre and scale once they are known; before, each tile is centred by its own mean.
     partitions : ranges of the block axis.
     slab_length : length of one read along the block axis.
+    filter : which genotypes to use; cut along features, those left out are not in the tiles at all, cut along samples,
+        they are zero.
     """
 
     source: Source
@@ -115,6 +122,7 @@ class Matrix:
     scaling: Scaling | None = None
     partitions: tuple[tuple[int, int], ...] = ()
     slab_length: int = 1
+    filter: Filter | None = None
 
     @property
     def n_block(self) -> int:
@@ -137,6 +145,9 @@ class Matrix:
 
     def tiles(self, start: int, stop: int, length: int, check: bool) -> Iterator[Tile]:
         """Yield the tiles of one partition, each valid until the next; count defects where `check` is set."""
+        if self.axis == 1 and isinstance(self.source, GenotypeSource):
+            yield from self._packed_tiles(self.source, start, stop, length)
+            return
         for slab_start in range(start, stop, self.slab_length):
             slab_stop = min(slab_start + self.slab_length, stop)
             whole, part = slice(0, self.n_full), slice(slab_start, slab_stop)
@@ -164,6 +175,57 @@ class Matrix:
                 moments = centre_by_own_mean(raw, T, gaps=True)
             else:
                 T[np.isnan(T)] = 0
-        if moments is not None and self.axis == 1 and self.scale is not None:
-            T /= deviation_of(moments, len(T)).astype(T.dtype)
-        return Tile(start, T if self.axis == 0 else T.T, moments, defects, n_bytes)
+        if self.axis == 0:
+            return Tile(start, T, moments, defects, n_bytes)
+        scale = None if self.scaling is None or self.scaling.scale is None else self.scaling.scale[start : start + raw.shape[1]]
+        if moments is not None:
+            scale = scale_of(moments, self.scale, len(T), self.filter)
+            if scale is not None:
+                T /= scale.astype(T.dtype)
+        if scale is not None and np.isinf(scale).any():
+            T = T[:, np.isfinite(scale)]
+        return Tile(start, T.T, moments, defects, n_bytes)
+
+    def _packed_tiles(self, source: GenotypeSource, start: int, stop: int, length: int) -> Iterator[Tile]:
+        """Yield tiles made straight from packed genotypes: each code has its value, a missing call the mean's, zero."""
+        # numba takes a moment to load, and other sources do without it.
+        from streampca.sources.packed import DOSAGES, count_codes, count_missing, decode
+
+        n_samples = source.shape[0]
+        for slab_start in range(start, stop, self.slab_length):
+            slab_stop = min(slab_start + self.slab_length, stop)
+            packed, n_bytes = source.read_packed(slab_start, slab_stop)
+            moments, defects, missing = None, None, None
+            if self.scaling is None:
+                moments = moments_of_codes(count_codes(packed, n_samples))
+                scaling = Scaling(moments.mean, scale_of(moments, self.scale, n_samples, self.filter))
+                missing = np.zeros(n_samples, np.int64)
+                gappy = moments.missing > 0
+                count_missing(packed[gappy], missing)
+                if self.missing == "error" and gappy.any():
+                    feature = int(gappy.argmax())
+                    table = np.isnan(DOSAGES)[None, :].astype(np.float32)
+                    row = np.empty((1, n_samples), np.float32)
+                    decode(packed[feature : feature + 1], table, row)
+                    defects = Defects(int(moments.missing.sum()), 0, (int(row.argmax()), slab_start + feature))
+            else:
+                scaling = self.scaling.take(slice(slab_start, slab_stop))
+            table = scaling.table(DOSAGES).astype(self.dtype)
+            if scaling.scale is not None and np.isinf(scaling.scale).any():
+                used = np.isfinite(scaling.scale)
+                packed, table = packed[used], table[used]
+            for i in range(0, max(1, len(packed)), length):
+                part = packed[i : i + length]
+                A = scratch("tile", (len(part), n_samples), self.dtype)
+                decode(part, table[i : i + length], A)
+                yield Tile(slab_start + i, A, moments, defects, n_bytes, missing)
+                moments, defects, n_bytes, missing = None, None, 0, None
+
+
+def moments_of_codes(counts: Array) -> Moments:
+    """Return the moments of each variant from how often each code of a genotype occurs (t x 4); exact."""
+    two, missing, one, none = counts.T
+    called = two + one + none
+    mean = (2 * two + one) / np.maximum(called, 1)
+    m2 = two * (2 - mean) ** 2 + one * (1 - mean) ** 2 + none * mean**2
+    return Moments(called, mean, m2, missing)

@@ -108,7 +108,8 @@ def pca_to_store(
         scores, found = scores_of(found, sweeps, writer)
         found = replace(found, seconds=time.monotonic() - started)
         attributes = provenance(found, source.name, source.fingerprint(), parameters)
-        variables, coords = pca_variables(found, source.samples, source.features, scores if writer is None else None)
+        axes = found.axes(sweeps.matrix.source)
+        variables, coords = pca_variables(found, *axes, scores if writer is None else None)
         save(variables, coords, attributes, store)
     return found, attributes
 
@@ -120,14 +121,16 @@ def save(variables: Variables, coords: Variables, attributes: Mapping[str, Any],
     """
     import zarr
 
-    # A coordinate that is not named after its dimension is known as one to xarray alone.
-    plain = all(dims == (name,) and np.asarray(v).dtype.kind in "biuf" for name, (dims, v) in coords.items())
+    # xarray finds coordinates that are not named after their dimension by this attribute; "T" is text.
+    others = [name for name, (dims, _) in coords.items() if dims != (name,)]
+    plain = all(np.asarray(v).dtype.kind in "biufT" for _, v in coords.values())
     with warnings.catch_warnings():
         # Extensions of format 3 still: text labels, and the consolidated metadata that `xarray.open_zarr` looks for.
         warnings.filterwarnings("ignore", message="Consolidated metadata")
         warnings.filterwarnings("ignore", message="The data type .* does not have a Zarr V3 specification")
         if plain:
-            _write_arrays(zarr.open_group(store, mode="a"), variables | coords, attributes)
+            named = {"coordinates": " ".join(others)} if others else {}
+            _write_arrays(zarr.open_group(store, mode="a"), variables | coords, {**attributes, **named})
         else:
             as_dataset(variables, coords, attributes).to_zarr(store, mode="a", consolidated=False, zarr_format=3)
         zarr.consolidate_metadata(store, zarr_format=3)

@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from streampca.accumulators import Moments
 from streampca.errors import InputError
+from streampca.sources.genotypes import Filter
 
 Array = NDArray[Any]
 
-SCALES = (None, "unit")
+SCALES = (None, "unit", "patterson")
 MISSING = ("error", "mean")
 
 
@@ -23,9 +24,34 @@ def check_choice(name: str, given: object, allowed: tuple[object, ...]) -> None:
         raise InputError(f"{name}={given!r} is not known; use one of {', '.join(map(repr, allowed))}")
 
 
-def scale_of(moments: Moments, scale: str | None, n_samples: int) -> Array | None:
-    """Return what each feature is divided by; None for nothing."""
-    return None if scale is None else deviation_of(moments, n_samples)
+def scale_of(moments: Moments, scale: str | None, n_samples: int, filter: Filter | None = None) -> Array | None:
+    """Return what each feature is divided by: infinity for those that are not used, None if all are as they are."""
+    if scale is None and filter is None:
+        return None
+    divisor = np.ones_like(moments.mean)
+    if scale == "unit":
+        divisor = deviation_of(moments, n_samples)
+    elif scale == "patterson":
+        divisor = patterson_of(moments)
+    if filter is not None:
+        missing = moments.missing / np.maximum(moments.count + moments.missing, 1)
+        divisor = np.where(filter.passing(moments.mean / 2, missing), divisor, np.inf)
+    return divisor
+
+
+def patterson_of(moments: Moments) -> Array:
+    """Return sqrt(2 p (1 - p)) for allele frequencies p = mean / 2; infinity, for not used, where only one occurs.
+
+    References: Patterson, Price & Reich (2006), PLoS Genet. 2, e190, eq. 3.
+    """
+    p = moments.mean / 2
+    if (p < 0).any() or (p > 1).any():
+        worst = int(np.abs(p - 0.5).argmax())
+        raise InputError(
+            f"scale='patterson' is for counts of an allele, 0 to 2, but feature {worst} (counted from 0) has the mean "
+            f"{moments.mean[worst]:g}; use scale=None or 'unit'"
+        )
+    return np.where((p > 0) & (p < 1), np.sqrt(2 * p * (1 - p)), np.inf)
 
 
 def deviation_of(moments: Moments, n_samples: int) -> Array:
@@ -54,6 +80,17 @@ class Scaling:
             T -= (mean - high).astype(T.dtype)
         if self.scale is not None:
             T *= (1.0 / self.scale[columns]).astype(T.dtype)
+
+    def table(self, values: Array) -> Array:
+        """Return what each of a few values becomes in each feature (d x values), 0 for NaN."""
+        with np.errstate(invalid="ignore"):
+            centred = values[None, :] - self.mean[:, None]
+            standard = centred if self.scale is None else centred / self.scale[:, None]
+        return np.nan_to_num(standard, nan=0.0)
+
+    def take(self, chosen: Any) -> Scaling:
+        """Return that of some of the features."""
+        return Scaling(self.mean[chosen], None if self.scale is None else self.scale[chosen])
 
     def restore(self, T: Any) -> Any:
         """Map centred and scaled samples, NumPy or Dask, back to the units of the data."""

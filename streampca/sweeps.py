@@ -66,6 +66,7 @@ class Partial:
     moments: tuple[Moments, ...]
     defects: Defects
     n_bytes: int
+    missing: Any = 0
 
 
 def run_partition(
@@ -79,6 +80,7 @@ def run_partition(
     moments: list[Moments] = []
     defects = Defects()
     n_bytes = 0
+    missing: Any = 0
     # Values too large for the type become infinite here; the caller sees it in the sums and says so.
     with one_blas_thread, np.errstate(over="ignore", invalid="ignore"):
         for tile in matrix.tiles(start, stop, length, check):
@@ -86,6 +88,8 @@ def run_partition(
             n_bytes += tile.n_bytes
             if tile.defects is not None:
                 defects += tile.defects
+            if tile.missing is not None:
+                missing = missing + tile.missing
             if tile.moments is not None:
                 moments.append(tile.moments)
             if matrix.merges_means and len(moments) == MERGE_EVERY:
@@ -93,7 +97,7 @@ def run_partition(
         if matrix.merges_means:
             moments = [_merge_means(statistic, value, moments)]
         value = statistic.finish(value, start)
-    return Partial(value, tuple(moments), defects, n_bytes)
+    return Partial(value, tuple(moments), defects, n_bytes, missing)
 
 
 def combine(statistic: Statistic, merges_means: bool, a: Partial, b: Partial) -> Partial:
@@ -103,7 +107,7 @@ def combine(statistic: Statistic, merges_means: bool, a: Partial, b: Partial) ->
     if merges_means and moments:
         with one_blas_thread:
             moments = (_merge_means(statistic, value, list(moments)),)
-    return Partial(value, moments, a.defects + b.defects, a.n_bytes + b.n_bytes)
+    return Partial(value, moments, a.defects + b.defects, a.n_bytes + b.n_bytes, a.missing + b.missing)
 
 
 def _merge_means(statistic: Statistic, value: Any, parts: list[Moments]) -> Moments:
@@ -127,7 +131,8 @@ class Sweeps:
     threads : tasks at a time, when no `distributed.Client` is active.
     progress : called with a `Step` when a sweep starts and when a partition is done.
     note : what the progress shows beside the bar, set by the solver.
-    seconds, bytes_read : of the sweeps so far.
+    seconds, bytes_read : of the sweeps so far; warm_seconds, of a warm start before them.
+    sample_missing : missing calls of each sample, once a sweep over genotypes has counted them.
     """
 
     matrix: Matrix
@@ -135,12 +140,21 @@ class Sweeps:
     progress: Progress = silent
     note: str = ""
     seconds: list[float] = field(default_factory=list)
+    warm_seconds: float = 0.0
     bytes_read: int = 0
+    sample_missing: Any = None
 
     @property
     def n_sweeps(self) -> int:
         """Reads of all the data so far."""
         return len(self.seconds)
+
+    def thinned(self, step: int) -> Sweeps:
+        """Return sweeps over each step-th partition alone: a sample of the rows of A."""
+        matrix = replace(self.matrix, partitions=self.matrix.partitions[step // 2 :: step])
+        if matrix.filter is not None:
+            matrix = replace(matrix, filter=replace(matrix.filter, mind=1.0))
+        return Sweeps(matrix, self.threads, self.progress)
 
     def run(self, statistic: Statistic, label: str, check: bool = False) -> tuple[Any, Moments | None]:
         """Sweep once; returns the statistic's value, and the features' moments if they were not known before.
@@ -154,7 +168,20 @@ class Sweeps:
         self.seconds.append(time.monotonic() - started)
         self.bytes_read += total.n_bytes
         total.defects.refuse(self.matrix.missing, self.matrix.source.name)
-        return total.value, Moments.concatenate(list(total.moments)) if total.moments else None
+        if isinstance(total.missing, np.ndarray):
+            self.sample_missing = total.missing
+        if not total.moments:
+            return total.value, None
+        moments = Moments.concatenate(list(total.moments))
+        return total.value, moments if len(moments.mean) == self.matrix.source.shape[1] else self._placed(moments)
+
+    def _placed(self, moments: Moments) -> Moments:
+        """Return moments of the features of some partitions at their places among all; the others have no values."""
+        places = np.concatenate([np.arange(start, stop) for start, stop in self.matrix.partitions])
+        whole = Moments.zero(self.matrix.source.shape[1])
+        for name in ("count", "mean", "m2", "missing"):
+            getattr(whole, name)[places] = getattr(moments, name)
+        return whole
 
     def moments(self) -> Moments:
         """Sweep for the moments of the features alone."""

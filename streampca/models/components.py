@@ -16,14 +16,17 @@ from streampca.errors import InputError
 from streampca.matrix import Matrix, tile_dtype
 from streampca.progress import Progress, logger, silent
 from streampca.scaling import MISSING, SCALES, Scaling, check_choice
-from streampca.solvers.base import NeedsFloat64, Solution, Wanted
+from streampca.solvers.base import NeedsFloat64, SamplesLeftOut, Solution, Wanted, left_out
 from streampca.solvers.plan import Plan, check_components, plan
-from streampca.sources import Source
+from streampca.sources import Axis, Source
+from streampca.sources.genotypes import GenotypeSource
 from streampca.sweeps import Sweeps, one_blas_thread
 
 Array = NDArray[Any]
 
 DEFAULT_TOL = 1e-3
+# Of genotypes, as other programs give.
+GENOTYPE_COMPONENTS = 10
 
 
 @dataclass(frozen=True)
@@ -33,8 +36,9 @@ class Request:
     Parameters
     ----------
     n_components : a number, a fraction of the variance, or None for all.
-    scale : None, or "unit" to divide each feature by its standard deviation.
-    missing : "error", or "mean" to let missing values stand at their feature's mean.
+    scale : None; "unit" to divide each feature by its standard deviation; "patterson" for allele counts; "auto":
+        "patterson" for genotypes, else None.
+    missing : "error"; "mean" to let missing values stand at their feature's mean; "auto": "mean" for genotypes.
     solver : "auto", "covariance", "gram", "krylov" or "power".
     tol : largest certificate allowed.
     memory : limit, as "600MB" or in bytes; half of what is available unless given.
@@ -43,8 +47,8 @@ class Request:
     """
 
     n_components: int | float | None = None
-    scale: str | None = None
-    missing: str = "error"
+    scale: str | None = "auto"
+    missing: str = "auto"
     solver: str = "auto"
     tol: float = DEFAULT_TOL
     memory: str | int | float | None = None
@@ -53,10 +57,20 @@ class Request:
     progress: Progress = field(default=silent, compare=False)
 
     def __post_init__(self) -> None:
-        check_choice("scale", self.scale, SCALES)
-        check_choice("missing", self.missing, MISSING)
+        check_choice("scale", self.scale, ("auto", *SCALES))
+        check_choice("missing", self.missing, ("auto", *MISSING))
         if not (isinstance(self.tol, (int, float, np.number)) and 0 < self.tol < 1):
             raise InputError(f"tol={self.tol!r} cannot be used: give a number between 0 and 1, such as 1e-3")
+
+    def of(self, source: Source) -> Request:
+        """Return the same with what "auto" stands for, given the kind of data."""
+        genotypes = isinstance(source, GenotypeSource)
+        scale = ("patterson" if genotypes else None) if self.scale == "auto" else self.scale
+        missing = ("mean" if genotypes else "error") if self.missing == "auto" else self.missing
+        count = self.n_components
+        if count is None and genotypes:
+            count = min(GENOTYPE_COMPONENTS, *source.shape)
+        return replace(self, n_components=count, scale=scale, missing=missing)
 
     def wanted(self, shape: tuple[int, int]) -> Wanted:
         """Check n_components and the number of samples against the data."""
@@ -69,6 +83,8 @@ class Request:
 
     def plan(self, source: Source, extra_sweeps: int = 0) -> Plan:
         """Choose the solver and count the cost, without reading."""
+        if self != self.of(source):
+            return self.of(source).plan(source, extra_sweeps)
         wanted = self.wanted(source.shape)
         return plan(
             source, wanted.n_components, self.solver, self.tol, memory_limit(self.memory), self.seed,
@@ -87,6 +103,8 @@ class Components:
     total_variance : trace of the covariance, n - 1 convention.
     mean, scale : (d,), scale None where features are not scaled.
     missing : (d,) missing values of each feature.
+    used : (d,) which features the filter let pass; None for all. All else is of these alone.
+    following : the next eigenvalue, as far as it is known.
     scores : (n, k) where the fit gave them without a sweep of their own, else None.
     scatter : (d, d) unscaled scatter matrix, if asked for and formed.
     """
@@ -106,6 +124,10 @@ class Components:
     sweep_seconds: tuple[float, ...]
     bytes_read: int
     seconds: float
+    used: Array | None = None
+    following: float | None = None
+    notes: tuple[str, ...] = ()
+    sample_missing: Array | None = None
     scores: Array | None = None
     scatter: Array | None = None
 
@@ -113,6 +135,10 @@ class Components:
     def n_sweeps(self) -> int:
         """Reads of all the data."""
         return len(self.sweep_seconds)
+
+    def axes(self, source: Source) -> tuple[Axis, Axis]:
+        """Return the samples and those of the features that were used, of the source that was swept."""
+        return source.samples, source.features if self.used is None else source.features.take(self.used)
 
     @property
     def scaling(self) -> Scaling:
@@ -134,6 +160,7 @@ class Components:
 def fit_components(source: Source, request: Request, extra_sweeps: int = 0) -> tuple[Components, Sweeps]:
     """Find the principal components of a source; returns them, and the sweeps over it to go on with."""
     started = time.monotonic()
+    request = request.of(source)
     chosen = request.plan(source, extra_sweeps)
     wanted = request.wanted(source.shape)
     sweeps = Sweeps(chosen.matrix(source, request.scale, request.missing), chosen.threads, request.progress)
@@ -144,15 +171,28 @@ def fit_components(source: Source, request: Request, extra_sweeps: int = 0) -> t
             logger.info("values too small or too large for float32 tiles; beginning again in float64")
             sweeps.matrix = replace(sweeps.matrix, dtype=np.dtype(np.float64), scaling=None)
             solution = chosen.solver.solve(sweeps, wanted)
-        components, scores = _both_sides(sweeps, solution)
+        except SamplesLeftOut as error:
+            return fit_components(_without_sparse(source, error.full), request, extra_sweeps)
+        used = _used(solution.scaling)
+        components, scores = _both_sides(sweeps, solution, used)
+    notes: tuple[str, ...] = ()
+    scale, features = solution.scaling.scale, slice(None)
+    if isinstance(source, GenotypeSource):
+        notes = source.notes
+        if used is not None:
+            notes += (f"variants left out: {left_out(source.filter, solution.moments)}",)
+            features = used
+    elif used is not None:
+        # Arrays keep their features: those that do not vary have zero in every component.
+        scale, used = np.where(used, scale, 1.0), None
     found = Components(
         components=components,
         explained_variance=solution.values,
         certificate=solution.certificate,
         total_variance=solution.trace,
-        mean=solution.moments.mean,
-        scale=solution.scaling.scale,
-        missing=solution.moments.missing,
+        mean=solution.moments.mean[features],
+        scale=None if scale is None else scale[features],
+        missing=solution.moments.missing[features],
         n_samples=source.shape[0],
         converged=solution.converged,
         advice=solution.advice,
@@ -161,17 +201,45 @@ def fit_components(source: Source, request: Request, extra_sweeps: int = 0) -> t
         sweep_seconds=tuple(sweeps.seconds),
         bytes_read=sweeps.bytes_read,
         seconds=time.monotonic() - started,
+        used=used,
+        following=solution.following,
+        notes=notes,
+        sample_missing=sweeps.sample_missing,
         scores=scores,
         scatter=solution.scatter,
     )
     return found, sweeps
 
 
-def _both_sides(sweeps: Sweeps, solution: Solution) -> tuple[Array, Array | None]:
+def _used(scaling: Scaling) -> Array | None:
+    """Tell which features are used; None if all are."""
+    if scaling.scale is None or np.isfinite(scaling.scale).all():
+        return None
+    return np.isfinite(scaling.scale)
+
+
+def _without_sparse(source: Source, full: Array) -> GenotypeSource:
+    """Return the source without samples that miss too many calls."""
+    assert isinstance(source, GenotypeSource)
+    if full.sum() < 2:
+        raise InputError(
+            f"{source.name}: {len(full) - full.sum()} of {len(full)} samples have more than {source.filter.mind:g} of "
+            "their calls missing, too few are left; raise mind"
+        )
+    note = f"samples left out: {int((~full).sum())} with more than {source.filter.mind:g} missing"
+    logger.info("%s; beginning again without them", note)
+    chosen = source.take(samples=full, note=note)
+    # Not asked again: without these samples other variants are left out, and shares would change in circles.
+    chosen.filter = replace(source.filter, mind=1.0)
+    return chosen
+
+
+def _both_sides(sweeps: Sweeps, solution: Solution, used: Array | None) -> tuple[Array, Array | None]:
     """Return components (k x d), and scores where eigenvectors of the samples give them: u_i sqrt(theta_i (n - 1))."""
     matrix = sweeps.matrix
+    keeps_all = used is None or not isinstance(matrix.source, GenotypeSource)
     if matrix.axis == 0:
-        return signed(solution.vectors.T), None
+        return signed((solution.vectors if keeps_all else solution.vectors[used]).T), None
     lengths = np.sqrt(solution.values * (matrix.source.shape[0] - 1))
     rows = solution.rows
     if rows is None:
@@ -180,6 +248,10 @@ def _both_sides(sweeps: Sweeps, solution: Solution) -> tuple[Array, Array | None
     components = _unit_rows(rows.T.astype(np.float64), lengths)
     signs = _signs(components)
     components *= signs[:, None]
+    if used is not None and keeps_all:
+        whole = np.zeros((len(components), len(used)))
+        whole[:, used] = components
+        components = whole
     return components, (solution.vectors * (lengths * signs)).astype(matrix.dtype)
 
 

@@ -49,11 +49,13 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
     ----------
     n_components : int, float in (0, 1), or None
         Number of components; or the fraction of the total variance to explain, for which only the trace is needed;
-        or None for all min(n_samples, n_features).
-    scale : None or "unit"
-        "unit" divides each feature by its standard deviation (n - 1): PCA of the correlation matrix.
-    missing : "error" or "mean"
-        What to do with NaN: refuse, or let it stand at its feature's mean. Infinite values are always refused.
+        or None for all min(n_samples, n_features), 10 of genotype files.
+    scale : "auto", None, "unit" or "patterson"
+        "unit" divides each feature by its standard deviation (n - 1): PCA of the correlation matrix. "patterson" is for
+        counts of an allele: (g - 2p) / sqrt(2p(1 - p)). "auto" is "patterson" for genotype files, None for all else.
+    missing : "auto", "error" or "mean"
+        What to do with NaN: refuse, or let it stand at its feature's mean. "auto" is "mean" for genotype files, "error"
+        for all else. Infinite values are always refused.
     whiten : bool
         Divide scores by the square root of the explained variance.
     solver : "auto", "covariance", "gram", "krylov" or "power"
@@ -97,8 +99,8 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
         self,
         n_components: int | float | None = None,
         *,
-        scale: str | None = None,
-        missing: str = "error",
+        scale: str | None = "auto",
+        missing: str = "auto",
         whiten: bool = False,
         solver: str = "auto",
         tol: float = DEFAULT_TOL,
@@ -135,7 +137,7 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
         if type(X).__module__.startswith("dask.array"):
             return self.transform(X)
         scores, self._found = scores_of(self._found, sweeps)
-        self._set_attributes(source, scores)
+        self._set_attributes(sweeps.matrix.source, scores)
         return _like(X, _whitened(scores, self._found, self.whiten), source)
 
     _found: Components
@@ -144,7 +146,7 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
     def _fit(self, source: Source) -> Sweeps:
         self._found, sweeps = fit_components(source, self._request())
         self._summary: Summary | None = None
-        self._set_attributes(source, self._found.scores)
+        self._set_attributes(sweeps.matrix.source, self._found.scores)
         return sweeps
 
     def partial_fit(self, X: Any, y: None = None) -> PCA:  # noqa: ARG002
@@ -227,10 +229,10 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
         if type(X).__module__.startswith("dask.array"):
             source = self._source(X, None, reset=False)
             check_width(source, found)
-            block_scores = partial(_block_scores, found=found, missing=self.missing, whiten=self.whiten)
+            block_scores = partial(_block_scores, found=found, missing=self._missing, whiten=self.whiten)
             return lazy_rows(X.reshape(source.shape), block_scores, len(found.components), tile_dtype(source.dtype))
         source = self._source(X, None, reset=False)
-        scores, _ = project(source, found, self.missing, self.memory, self.progress or silent)
+        scores, _ = project(source, found, self._missing, self.memory, self.progress or silent)
         return _like(X, _whitened(scores, found, self.whiten), source)
 
     def inverse_transform(self, X: Any) -> Any:
@@ -262,7 +264,7 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
         """Return the log-likelihood of each sample under the PPCA model; of the scaled features, if scaled."""
         check_is_fitted(self)
         source = self._source(X, None, reset=False)
-        scores, squares = project(source, self._found, self.missing, self.memory, self.progress or silent, np.float64)
+        scores, squares = project(source, self._found, self._missing, self.memory, self.progress or silent, np.float64)
         return log_likelihood(scores, squares, self._found)
 
     def score(self, X: Any, y: None = None) -> float:  # noqa: ARG002
@@ -295,7 +297,7 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
         """Return ||x - x_k||^2 of each sample, its squared distance from the subspace (scaled, if features are)."""
         check_is_fitted(self)
         source = self._source(X, None, reset=False)
-        scores, squares = project(source, self._found, self.missing, self.memory, self.progress or silent, np.float64)
+        scores, squares = project(source, self._found, self._missing, self.memory, self.progress or silent, np.float64)
         return np.asarray(np.maximum(squares.astype(np.float64) - (scores.astype(np.float64) ** 2).sum(axis=1), 0.0))
 
     def reconstruction_curve(self) -> Array:
@@ -311,9 +313,14 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
             keep_scatter=True, progress=self.progress or silent,
         )  # fmt: skip
 
+    @property
+    def _missing(self) -> str:
+        """What to do with NaN in arrays."""
+        return "error" if self.missing == "auto" else self.missing
+
     def _clipped_request(self) -> Request:
         """Return the request with no more components than the samples so far can give."""
-        request = self._request()
+        request = replace(self._request(), scale=None if self.scale == "auto" else self.scale)
         if self._summary is None or not isinstance(self.n_components, (int, np.integer)):
             return request
         most = min(self._summary.n_samples, len(self._summary.moments.mean))
@@ -357,7 +364,7 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
         self.n_components_ = len(found.components)
         self.n_samples_ = found.n_samples
         self.n_features_in_ = len(found.mean)
-        self._labels = (source.samples, source.features) if source is not None else None
+        self._labels = found.axes(source) if source is not None else None
         self._scores = scores
         self._origin = (source.name, source.fingerprint()) if source is not None else ("merged accumulators", "")
 

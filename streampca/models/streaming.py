@@ -105,7 +105,7 @@ def components_of(summary: Summary, request: Request) -> Components:
     divide = 1.0 if scale is None else scale
     if summary.scatter is not None:
         S = summary.scatter / (n - 1) / divide / np.reshape(divide, (-1, 1))
-        values, vectors = leading_pairs(S, wanted, trace)
+        values, vectors, _ = leading_pairs(S, wanted, trace)
     else:
         assert summary.sketch is not None
         _, s, vt = np.linalg.svd(summary.sketch / divide, full_matrices=False)

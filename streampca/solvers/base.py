@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from streampca.accumulators import SUM_LENGTH, Moments, Statistic
 from streampca.errors import InputError
 from streampca.scaling import Scaling, scale_of
+from streampca.sources.genotypes import Filter
 from streampca.sweeps import Sweeps
 
 Array = NDArray[Any]
@@ -52,6 +53,7 @@ class Solution:
     moments, scaling : of the features.
     converged : whether every certificate is within the tolerance.
     advice : what to know or do, in words; empty where all is well.
+    following : the next eigenvalue, as far as it is known; it tells whether the last one wanted stands apart.
     scatter : A'A where the solver formed it about the features' mean, unscaled; it merges.
     rows : A U (rows of A x k) for the eigenvectors U, where the solver kept it.
     """
@@ -64,6 +66,7 @@ class Solution:
     scaling: Scaling
     converged: bool
     advice: str = ""
+    following: float | None = None
     scatter: Array | None = None
     rows: Array | None = None
 
@@ -94,6 +97,21 @@ class NeedsFloat64(Exception):  # noqa: N818
     """The data are too small or too large for products in float32; the caller begins again in float64."""
 
 
+class SamplesLeftOut(Exception):  # noqa: N818
+    """Samples have more missing calls than the filter allows; the caller begins again with those that are `full`."""
+
+    def __init__(self, full: Array):
+        super().__init__()
+        self.full = full
+
+
+def left_out(filter: Filter | None, moments: Moments) -> str:
+    """Say how many variants are not used, and why."""
+    missing = moments.missing / np.maximum(moments.count + moments.missing, 1)
+    reasons = (filter or Filter()).reasons(moments.mean / 2, missing)
+    return ", ".join(f"{int(mask.sum())} {why}" for why, mask in reasons.items() if mask.any())
+
+
 # Below this, squares of float32 values lose their digits.
 TINY_VARIANCE = 1e-30
 
@@ -101,8 +119,13 @@ TINY_VARIANCE = 1e-30
 def know_scaling(sweeps: Sweeps, moments: Moments) -> float:
     """Let the matrix use these means and scales from now on; returns the total variance of what it then yields."""
     n_samples = sweeps.matrix.source.shape[0]
-    scale = scale_of(moments, sweeps.matrix.scale, n_samples)
-    sweeps.matrix = sweeps.matrix.with_scaling(Scaling(moments.mean, scale))
+    matrix = sweeps.matrix
+    if matrix.filter is not None and sweeps.sample_missing is not None:
+        full = sweeps.sample_missing <= matrix.filter.mind * matrix.source.shape[1]
+        if not full.all():
+            raise SamplesLeftOut(full)
+    scale = scale_of(moments, matrix.scale, n_samples, matrix.filter)
+    sweeps.matrix = matrix.with_scaling(Scaling(moments.mean, scale))
     variance = moments.variance(n_samples)
     trace = float(np.sum(variance if scale is None else variance / scale**2))
     tiny = (variance > 0) & (variance < TINY_VARIANCE)
@@ -111,6 +134,8 @@ def know_scaling(sweeps: Sweeps, moments: Moments) -> float:
     if not np.isfinite(trace):
         raise InputError(f"{sweeps.matrix.source.name}: the variance overflows; divide the data by a large number")
     if trace <= 0:
+        if scale is not None and np.isinf(scale).all():
+            raise InputError(f"{sweeps.matrix.source.name}: no variant is left: {left_out(matrix.filter, moments)}")
         raise InputError(
             f"{sweeps.matrix.source.name}: all samples are the same (total variance is zero); there is nothing to find"
         )

@@ -65,7 +65,7 @@ class Dense:
             outer = 1.0 if scaling.scale is None else scaling.scale[:, None] * scaling.scale[None, :]
             kept = S * outer
         S /= matrix.source.shape[0] - 1
-        values, vectors = leading_pairs(S, wanted, trace)
+        values, vectors, following = leading_pairs(S, wanted, trace)
         floor = rounding(sweeps, Scatter(), dense=True)
         certificate = certify(values, np.zeros_like(values), floor)
         null = is_null(values, len(S)) & (matrix.dtype == np.float64)
@@ -73,19 +73,19 @@ class Dense:
         advice = shortfall(certificate, null, wanted, cure)
         return Solution(
             values, vectors, certificate, trace, moments, scaling,
-            converged=not advice, advice=advice or null_advice(null), scatter=kept,
+            converged=not advice, advice=advice or null_advice(null), following=following, scatter=kept,
         )  # fmt: skip
 
 
-def leading_pairs(S: Array, wanted: Wanted, trace: float) -> tuple[Array, Array]:
-    """Return as many leading eigenpairs of S as are wanted, descending; S is destroyed where it can be.
+def leading_pairs(S: Array, wanted: Wanted, trace: float) -> tuple[Array, Array, float | None]:
+    """Return as many leading eigenpairs of S as are wanted, descending, and the next value; S may be destroyed.
 
     For a fraction of the variance, the number asked for grows until their sum reaches it: only the trace is needed.
     """
     from scipy.linalg import eigh
 
     N = len(S)
-    k = wanted.n_components or min(N, 16)
+    k = min(N, wanted.n_components + 1 if wanted.n_components else 16)
     while True:
         final = wanted.n_components is not None
         # SciPy brings a BLAS of its own, maybe only now.
@@ -94,5 +94,5 @@ def leading_pairs(S: Array, wanted: Wanted, trace: float) -> tuple[Array, Array]
         values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1]
         count = wanted.count(values, trace) or (k if k == N else None)
         if count is not None:
-            return values[:count], vectors[:, :count]
+            return values[:count], vectors[:, :count], float(values[count]) if count < len(values) else None
         k = min(N, 4 * k)

@@ -1,10 +1,11 @@
 """`krylov`: block power iteration that keeps its blocks (block Lanczos), with Rayleigh-Ritz and a certificate.
 
-    V_1 = orth(random);  each sweep:  W = S V_j,  H = V'W,  T = V'SV,  theta, Y = eigh(T),  R = (I - VV') W = V_{j+1} B
+    V_1 = orth(start);  each sweep:  W = S V_j,  H = V'W,  T = V'SV,  theta, Y = eigh(T),  R = (I - VV') W = V_{j+1} B
     S u_i - theta_i u_i = R y_i(last block)  for u_i = V y_i,  so  r_i = ||B y_i(last)|| / theta_i  costs no sweep
 
 V is orthogonalised in full, twice. When it would pass the memory limit it is cut back to the best Ritz vectors (thick
-restart), to which the next block is coupled as before.
+restart), to which the next block is coupled as before. The start is random; or, of a matrix of many partitions, what a
+few sweeps over a tenth of them find from a random one, which takes half a sweep and saves one or two.
 
 References: Golub & Underwood (1977), The block Lanczos method; Wu & Simon (2000), SIAM J. Matrix Anal. Appl. 22, 602;
 Musco & Musco (2015), NIPS, for the bound from a random start.
@@ -12,15 +13,17 @@ Musco & Musco (2015), NIPS, for the bound from a random start.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streampca.accumulators import Product, ProductAndRows
+from streampca.errors import InputError
 from streampca.matrix import Matrix
 from streampca.solvers.base import (
+    NeedsFloat64,
     Solution,
     Wanted,
     certify,
@@ -34,6 +37,13 @@ from streampca.solvers.base import (
 from streampca.sweeps import Sweeps
 
 Array = NDArray[Any]
+
+# A warm start sweeps so often at most, or until so near, over one of so many partitions.
+WARM_SWEEPS = 5
+WARM_TOL = 0.05
+WARM_STEP = 10
+# A gap after the last component is worth more sweeps if it is so many times the tolerance.
+CLEAR_GAP = 4
 
 
 @dataclass(frozen=True)
@@ -49,6 +59,7 @@ class Krylov:
     max_basis : columns that the basis V may have; at least k + 2 b, or N.
     keep_rows : keep A V as well, rows of A x the basis: it saves the sweep for the other side's vectors. For a matrix
         cut along features, whose tiles are centred for good from the first sweep on.
+    warm_start : begin with the Ritz vectors of a tenth of the partitions.
     seed : of the random start.
     max_sweeps : after which it stops, wherever it is.
     """
@@ -56,6 +67,7 @@ class Krylov:
     block_size: int
     max_basis: int
     keep_rows: bool = False
+    warm_start: bool = False
     seed: int | np.random.SeedSequence | None = 0
     max_sweeps: int = 200
 
@@ -65,7 +77,7 @@ class Krylov:
         N, n_samples = matrix.n_full, matrix.source.shape[0]
         rng = np.random.default_rng(self.seed)
         basis = _Basis(N, min(self.max_basis, N), rng)
-        block = basis.start(rng.standard_normal((N, min(self.block_size, N))))
+        block = basis.start(self._first_block(sweeps, rng))
         W, moments, trace = first_sweep(sweeps, self._statistic(block, matrix), "krylov")
         while True:
             basis.expand(self._taken_apart(W, basis) / (n_samples - 1))
@@ -75,7 +87,7 @@ class Krylov:
             null = is_null(values, N) & (sweeps.matrix.dtype == np.float64)
             count = wanted.count(values, trace)
             sweeps.note = _note(certificate, count, values, trace)
-            if count is not None and (certificate[:count] <= wanted.tol)[~null[:count]].all():
+            if count is not None and self._done(values, certificate, null, count, wanted):
                 break
             if basis.complete or sweeps.n_sweeps >= self.max_sweeps:
                 count = count or len(values)
@@ -104,8 +116,41 @@ class Krylov:
         return Solution(
             values[:count], vectors, certificate[:count], trace, moments, scaling,
             converged=not advice, advice=advice or null_advice(null[:count]),
+            following=float(values[count]) if count < len(values) else None,
             rows=basis.kept_rows(count) if self.keep_rows else None,
         )  # fmt: skip
+
+    def _first_block(self, sweeps: Sweeps, rng: np.random.Generator) -> Array:
+        """Return the block to begin with."""
+        N = sweeps.matrix.n_full
+        b = min(self.block_size, N)
+        if self.warm_start:
+            part = sweeps.thinned(WARM_STEP)
+            solver = replace(self, keep_rows=False, warm_start=False, max_sweeps=WARM_SWEEPS)
+            try:
+                found = solver.solve(part, Wanted(b, None, WARM_TOL)).vectors
+            except (InputError, NeedsFloat64):
+                # What is wrong with these rows may not be wrong with all of them; if it is, the sweep itself says so.
+                found = np.empty((N, 0))
+            sweeps.warm_seconds, sweeps.bytes_read = sum(part.seconds), sweeps.bytes_read + part.bytes_read
+            if found.shape[1] == b:
+                return found
+        return rng.standard_normal((N, b))
+
+    def _done(self, values: Array, certificate: Array, null: Array, count: int, wanted: Wanted) -> bool:
+        """Tell whether each component is within the tolerance, and their span is, where a gap sets it apart.
+
+        The part of a component outside the true span has the squared length (r_i theta_i / (theta_i - theta_{k+1}))^2
+        at most (Davis & Kahan). Where the gap is so small that tol cannot tell the two sides apart, it is not asked.
+        """
+        if not (certificate[:count] <= wanted.tol)[~null[:count]].all():
+            return False
+        if wanted.n_components is None or count == len(values) or null[:count].any():
+            return True
+        gap = 1 - values[count] / values[:count]
+        if gap[-1] <= CLEAR_GAP * wanted.tol:
+            return True
+        return bool(np.mean((certificate[:count] / gap) ** 2) <= wanted.tol)
 
     def _statistic(self, block: Array, matrix: Matrix) -> Product | ProductAndRows:
         Q = block.astype(matrix.dtype)

@@ -19,6 +19,7 @@ from streampca.solvers.dense import Dense
 from streampca.solvers.krylov import Krylov
 from streampca.solvers.power import Power
 from streampca.sources import Source
+from streampca.sources.genotypes import GenotypeSource
 from streampca.sources.resident import Resident
 from streampca.sweeps import active_client
 
@@ -35,6 +36,8 @@ POWER_SWEEPS = 20  # for each component
 # same bits: costs are compared for so many tasks at a time, and the basis may take this share of the memory limit.
 NOMINAL_THREADS = 4
 BASIS_SHARE = 0.2
+# A warm start takes a tenth of the partitions, which should be more than a few.
+WARM_PARTITIONS = 40
 
 
 @dataclass(frozen=True)
@@ -79,8 +82,8 @@ class Plan:
         """Return the source cut and scaled as planned."""
         kept = Resident(source, self.resident_bytes) if self.resident_bytes else source
         return Matrix(
-            kept, self.cut.axis, self.dtype, missing=missing, scale=scale,
-            partitions=self.cut.partitions, slab_length=self.cut.slab_length,
+            kept, self.cut.axis, self.dtype, missing=missing, scale=scale, partitions=self.cut.partitions,
+            slab_length=self.cut.slab_length, filter=source.filter if isinstance(source, GenotypeSource) else None,
         )  # fmt: skip
 
 
@@ -96,6 +99,7 @@ class _Option:
     reason: str
     basis: int = 0
     keep_rows: bool = False
+    warm_start: bool = False
 
 
 def plan(
@@ -114,6 +118,8 @@ def plan(
     options = _options(source, k, limit, tol, keep_scatter)
     # The power method needs the least memory and by far the most sweeps: only for those who ask for it.
     options = [o for o in options if (o.name != "power" if solver == "auto" else o.name == solver)]
+    if not options:
+        raise InputError(f"solver={solver!r} is not for packed genotypes; use 'auto', 'gram', 'krylov' or 'power'")
     fitting = [option for option in options if option.need.peak(1) <= limit]
     if not fitting:
         least = min(options, key=lambda option: option.need.peak(1))
@@ -152,7 +158,7 @@ def _build(option: _Option, k: int | None, seed: Any, keep_scatter: bool) -> Sol
         return Dense(keep_scatter)
     if option.name == "power":
         return Power(seed)
-    return Krylov(block_size(k), option.basis, option.keep_rows, seed)
+    return Krylov(block_size(k), option.basis, option.keep_rows, option.warm_start, seed)
 
 
 def block_size(k: int | None) -> int:
@@ -164,7 +170,7 @@ def _options(source: Source, k: int | None, limit: int, tol: float, keep_scatter
     """List each solver with its natural cut, and the iterative ones with both."""
     process = process_bytes()
     options = []
-    for axis in (0, 1):
+    for axis in (1,) if isinstance(source, GenotypeSource) else (0, 1):
         options.append(_dense(source, axis, k, process, keep_scatter))
         options.append(_krylov(source, axis, k, process, limit, tol))
         options.append(_power(source, axis, k, process))
@@ -214,7 +220,8 @@ def _krylov(source: Source, axis: int, k: int | None, process: int, limit: int, 
     orthogonalising = 8.0 * N * b * b * sweeps
     seconds = total * (source.n_bytes / READ_RATE + (4.0 * n * d * b + orthogonalising) / PRODUCT_RATE)
     reason = f"blocks of {b} need about {sweeps} sweeps, and a basis of {N} x {basis}"
-    return _Option("krylov", plan, need, total, seconds, reason, basis, keep_rows)
+    warm_start = k is not None and isinstance(source, GenotypeSource) and len(plan.partitions) >= WARM_PARTITIONS
+    return _Option("krylov", plan, need, total, seconds, reason, basis, keep_rows, warm_start)
 
 
 def _power(source: Source, axis: int, k: int | None, process: int) -> _Option:

@@ -23,7 +23,7 @@ from streampca.sources.labelled import (
     split_axes,
 )
 
-__all__ = ["Axis", "Source", "open_source"]
+__all__ = ["Axis", "Source", "open_genotypes", "open_source"]
 
 
 def open_source(data: Any, *, variable: str | None = None, sample_dims: str | Sequence[str] | None = None) -> Source:
@@ -62,6 +62,23 @@ def _find(data: Any, variable: str | None, sample_dims: tuple[str, ...] | None) 
     return ArraySource(as_numbers(data))
 
 
+def open_genotypes(data: Any, **choice: Any) -> Source:
+    """Return the genotypes behind a path: a PLINK 1 .bed or its prefix.
+
+    Parameters
+    ----------
+    data : the path.
+    choice : keep, remove, extract, exclude, exclude_regions, autosomes, maf, geno, mind: see `selection.select`.
+    """
+    from streampca.sources.plink1 import BedSource
+    from streampca.sources.selection import select
+
+    path = Path(str(data))
+    source = BedSource(path if path.suffix == ".bed" else Path(f"{path}.bed"))
+    source.check()
+    return select(source, **choice)
+
+
 def as_numbers(data: Any) -> np.ndarray[Any, Any]:
     """Return array-like data as a NumPy array, or say why it cannot be one."""
     if "scipy.sparse" in sys.modules and sys.modules["scipy.sparse"].issparse(data):
@@ -84,10 +101,12 @@ def _open_path(location: str, variable: str | None, sample_dims: tuple[str, ...]
         return _open_zarr(location, variable, sample_dims)
     if path.suffix == ".npy" and path.is_file():
         return ArraySource.from_npy(path)
+    if path.suffix == ".bed" or Path(f"{location}.bed").is_file():
+        return open_genotypes(location)
     if path.suffix in NETCDF_SUFFIXES and path.is_file():
         return open_netcdf(path, variable, sample_dims)
     if path.is_file():
-        raise InputError(f"{location}: not a known kind of file; give a .npy, a .nc or a Zarr store")
+        raise InputError(f"{location}: not a known kind of file; give a .bed, .npy, .nc or a Zarr store")
     from streampca.sources.zarrs import is_zarr
 
     if not is_zarr(path):

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from streampca.buffers import scratch
 from streampca.errors import InputError
-from streampca.sources.base import Array, Axis, Source, digest, plain_axes, scratch
+from streampca.sources.base import Array, Axis, Source, digest, plain_axes
 
 # What one read of an array without chunks of its own brings.
 READ_BYTES = 8 << 20

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -31,22 +30,10 @@ class Axis:
     def __len__(self) -> int:
         return math.prod(self.sizes)
 
-
-_local = threading.local()
-
-
-def scratch(name: str, shape: tuple[int, ...], dtype: Any) -> Array:
-    """Return a buffer of this thread, the same memory at each call with this name: fresh pages are dear.
-
-    What it held before is lost; it is valid until the next call with the same name on the same thread.
-    """
-    n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
-    buffers: dict[str, NDArray[np.uint8]] = _local.__dict__
-    if name not in buffers or buffers[name].size < n_bytes:
-        buffers.pop(name, None)
-        buffers[name] = np.empty(n_bytes, np.uint8)
-    buffer: Array = buffers[name][:n_bytes].view(dtype)
-    return buffer.reshape(shape)
+    def take(self, chosen: Array) -> Axis:
+        """Return the axis of the chosen places, with their labels: an index or a mask, of one dimension."""
+        coords = {name: (dims, np.asarray(values)[chosen]) for name, (dims, values) in self.coords.items()}
+        return Axis(self.dims, (int(np.arange(self.sizes[0])[chosen].size),), coords)
 
 
 class Source(ABC):
@@ -76,9 +63,14 @@ class Source(ABC):
         return len(self.samples), len(self.features)
 
     @property
+    def item_bytes(self) -> float:
+        """Size of one value as it is read."""
+        return self.dtype.itemsize
+
+    @property
     def n_bytes(self) -> int:
-        """Size of all values as stored, uncompressed."""
-        return math.prod(self.shape) * self.dtype.itemsize
+        """Size of all values as they are read, uncompressed."""
+        return int(math.prod(self.shape) * self.item_bytes)
 
     @abstractmethod
     def read_block(self, outer_samples: slice, outer_features: slice) -> tuple[Array, int]:

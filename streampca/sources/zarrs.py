@@ -20,8 +20,9 @@ from numcodecs.zstd import Zstd
 from zarr.codecs import BloscCodec, BytesCodec, GzipCodec, ZstdCodec
 from zarr.storage import FsspecStore, LocalStore
 
+from streampca.buffers import scratch
 from streampca.errors import InputError
-from streampca.sources.base import Array, Axis, Source, digest, plain_axes, scratch
+from streampca.sources.base import Array, Axis, Source, digest, plain_axes
 
 ZarrArray: TypeAlias = Any  # zarr.Array, whose types differ from release to release
 

@@ -1,0 +1,84 @@
+"""Genotypes of populations that split again and again, written as PLINK 1 files block by block."""
+
+from __future__ import annotations
+
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streampca.budget import cpu_count
+from streampca.progress import Progress, Step, silent
+from streampca.sources.genotypes import packed_width
+from streampca.sources.packed import draw
+from streampca.sources.plink1 import MAGIC
+
+Array = NDArray[Any]
+
+# Drift (F_ST) of the branches at each level of the tree, from the root on, and how many branches each node has.
+DRIFT = (0.06, 0.02, 0.006)
+BRANCHES = (4, 3, 2)
+BLOCK = 512
+
+
+def simulate_genotypes(
+    prefix: Path, n_samples: int, n_variants: int, *, admixed: float = 0.2, missing: float = 0.005, seed: int = 0,
+    progress: Progress = silent,
+) -> Array:  # fmt: skip
+    """Write prefix.bed, .bim, .fam and .pop (FID, IID, population), and return each sample's population.
+
+    Allele frequencies drift down a tree of 4 x 3 x 2 branches: p' = p + N(0, F p (1 - p)), cut off at 0.001 and 0.999
+    (Nicholson et al. 2002, J. R. Stat. Soc. B 64, 695). Samples are of one leaf, or, a share `admixed` of them, of two
+    in random proportions. Variants lie on chromosomes 1 to 22 without linkage between them.
+    """
+    rng = np.random.default_rng(seed)
+    n_leaves = int(np.prod(BRANCHES))
+    population = np.sort(rng.integers(n_leaves, size=n_samples))
+    share = np.zeros((n_leaves, n_samples), np.float32)
+    share[population, np.arange(n_samples)] = 1
+    mixed = np.flatnonzero(rng.random(n_samples) < admixed)
+    part = rng.random(mixed.size).astype(np.float32)
+    share[:, mixed] *= 1 - part
+    np.add.at(share, (rng.integers(n_leaves, size=mixed.size), mixed), part)
+    _write_tables(prefix, population, n_variants)
+    blocks = range(0, n_variants, BLOCK)
+    width, began = packed_width(n_samples), time.monotonic()
+    with open(f"{prefix}.bed", "wb") as file, ThreadPoolExecutor(cpu_count()) as pool:
+        file.write(MAGIC)
+
+        def write(start: int) -> None:
+            count = min(BLOCK, n_variants - start)
+            freq = _frequencies(np.random.default_rng([seed, start]), count).astype(np.float32) @ share
+            out = np.empty((count, width), np.uint8)
+            draw(freq, missing, seed, start, out)
+            os.pwrite(file.fileno(), out.data, len(MAGIC) + start * width)
+
+        file.flush()
+        for done, _ in enumerate(pool.map(write, blocks), start=1):
+            progress(Step(0, "simulating", done, len(blocks), time.monotonic() - began))
+    return population
+
+
+def _frequencies(rng: np.random.Generator, count: int) -> Array:
+    """Return allele frequencies (count x leaves) that drifted down the tree."""
+    p = rng.uniform(0.05, 0.95, (count, 1))
+    for drift, branches in zip(DRIFT, BRANCHES, strict=True):
+        p = np.repeat(p, branches, axis=1)
+        p = np.clip(p + rng.standard_normal(p.shape) * np.sqrt(drift * p * (1 - p)), 0.001, 0.999)
+    return p
+
+
+def _write_tables(prefix: Path, population: Array, n_variants: int) -> None:
+    with open(f"{prefix}.fam", "w") as fam, open(f"{prefix}.pop", "w") as pop:
+        for i, group in enumerate(population):
+            fam.write(f"pop{group} s{i} 0 0 0 -9\n")
+            pop.write(f"pop{group} s{i} pop{group}\n")
+    per_chromosome = -(-n_variants // 22)
+    with open(f"{prefix}.bim", "w") as bim:
+        for j in range(n_variants):
+            chromosome, place = divmod(j, per_chromosome)
+            bim.write(f"{chromosome + 1} snp{j} 0 {1000 * (place + 1)} A G\n")

@@ -1,0 +1,221 @@
+"""What all genotype sources share: packed reading, the choice of samples and variants, and their labels.
+
+A genotype counts copies of the first allele (A1): 0, 1, 2, or missing. Sources are cut along variants, and hand out
+packed rows, four samples to a byte; tiles are made straight from these.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from streampca.buffers import scratch
+from streampca.errors import InputError
+from streampca.sources.base import Array, Axis, Source, digest
+
+TEXT = np.dtypes.StringDType()
+# Variants of one read where the caller does not say otherwise.
+CHUNK = 128
+# Rows between those wanted are read along with them where they are no more than so many for each.
+DENSE_ENOUGH = 3
+# Codes of chromosomes that are no autosomes of man, as PLINK writes them.
+SEX_CODES = {"X", "Y", "XY", "MT", "M", "PAR", "PAR1", "PAR2", "23", "24", "25", "26"}
+
+
+@dataclass(frozen=True)
+class Filter:
+    """What a variant or a sample must have to be used; looked at during the first sweep.
+
+    Attributes
+    ----------
+    maf : smallest frequency of the rarer allele. A variant that does not vary is never used.
+    geno : largest share of missing calls of a variant.
+    mind : largest share of missing calls of a sample.
+    """
+
+    maf: float = 0.0
+    geno: float = 1.0
+    mind: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name, top in (("maf", 0.5), ("geno", 1.0), ("mind", 1.0)):
+            value = getattr(self, name)
+            if not (isinstance(value, (int, float)) and 0 <= value <= top):
+                raise InputError(f"{name}={value!r} cannot be used; give a number from 0 to {top:g}")
+
+    def reasons(self, frequency: Array, missing: Array) -> dict[str, Array]:
+        """Return which variants are left out, by the first reason that applies.
+
+        Parameters
+        ----------
+        frequency : of A1, 0 where there are no calls.
+        missing : share of missing calls.
+        """
+        constant = (frequency <= 0) | (frequency >= 1)
+        sparse = ~constant & (missing > self.geno)
+        rare = ~constant & ~sparse & (np.minimum(frequency, 1 - frequency) < self.maf)
+        return {
+            "monomorphic": constant,
+            f"with more than {self.geno:g} missing": sparse,
+            f"with a minor allele rarer than {self.maf:g}": rare,
+        }
+
+    def passing(self, frequency: Array, missing: Array) -> Array:
+        """Tell which variants are used."""
+        return np.asarray(~np.any(list(self.reasons(frequency, missing).values()), axis=0))
+
+
+class GenotypeSource(Source):
+    """Genotypes of samples x variants, packed.
+
+    Parameters
+    ----------
+    name : path.
+    samples, variants : labels, of all that the file holds.
+
+    Attributes
+    ----------
+    filter : what the first sweep looks at.
+    notes : what was left out, in words.
+    """
+
+    packed = True
+
+    def __init__(self, name: str, samples: Mapping[str, Array], variants: Mapping[str, Array]):
+        self.name = name
+        self.samples = _axis("sample", samples)
+        self.features = _axis("variant", variants)
+        self.dtype = np.dtype(np.float32)
+        self.filter = Filter()
+        self.notes: tuple[str, ...] = ()
+        self._n_stored = len(self.samples)
+        self._samples: Array | None = None
+        self._variants: Array | None = None
+
+    @property
+    def chunks(self) -> tuple[int, int]:  # type: ignore[override]
+        """All samples of some variants."""
+        return len(self.samples), max(1, min(CHUNK, len(self.features)))
+
+    @property
+    def item_bytes(self) -> float:
+        """Four values to a byte."""
+        return 0.25
+
+    def label(self, name: str) -> Array:
+        """Return one of the labels of the samples or variants."""
+        return np.asarray({**self.samples.coords, **self.features.coords}[name][1])
+
+    def take(self, *, samples: Array | None = None, variants: Array | None = None, note: str = "") -> GenotypeSource:
+        """Return the source of some samples and variants, each given as an index or a mask; a note says why."""
+        chosen = copy.copy(self)
+        if samples is not None:
+            chosen.samples = self.samples.take(samples)
+            chosen._samples = _chosen(self._samples, self._n_stored, samples)
+        if variants is not None:
+            chosen.features = self.features.take(variants)
+            chosen._variants = _chosen(self._variants, len(self.features), variants)
+        if note:
+            chosen.notes = (*self.notes, note)
+        return chosen
+
+    @abstractmethod
+    def read_stored(self, start: int, stop: int) -> tuple[Array, int]:
+        """Read packed variants of the file, all samples; returns them and the bytes fetched."""
+
+    def read_packed(self, start: int, stop: int) -> tuple[Array, int]:
+        """Read chosen variants, chosen samples of each, packed; maybe in a buffer that the next read reuses."""
+        packed, n_bytes = self._read_variants(start, stop)
+        if self._samples is None:
+            return packed, n_bytes
+        from streampca.sources.packed import take_samples
+
+        out = scratch("samples", (len(packed), packed_width(self._samples.size)), np.uint8)
+        take_samples(packed, self._samples, out)
+        return out, n_bytes
+
+    def _read_variants(self, start: int, stop: int) -> tuple[Array, int]:
+        if self._variants is None or start == stop:
+            return self.read_stored(start, stop)
+        rows = self._variants[start:stop]
+        ordered = bool((np.diff(rows) > 0).all())
+        out = scratch("variants", (len(rows), packed_width(self._n_stored)), np.uint8)
+        n_bytes = 0
+        # Cut where the gap to the next row is so long that reading across it would cost more than another read.
+        cuts = np.flatnonzero((np.diff(rows) > DENSE_ENOUGH * CHUNK) | (np.diff(rows) < 0)) + 1 if len(rows) > 1 else []
+        for part in np.split(np.arange(len(rows)), cuts):
+            first, last = int(rows[part[0]]), int(rows[part[-1]]) + 1
+            if last - first > DENSE_ENOUGH * len(part) + CHUNK or not ordered:
+                for i in part:
+                    row, fetched = self.read_stored(int(rows[i]), int(rows[i]) + 1)
+                    out[i], n_bytes = row[0], n_bytes + fetched
+            else:
+                block, fetched = self.read_stored(first, last)
+                np.take(block, rows[part] - first, axis=0, out=out[part[0] : part[-1] + 1])
+                n_bytes += fetched
+        return out, n_bytes
+
+    def read_block(self, outer_samples: slice, outer_features: slice) -> tuple[Array, int]:
+        """Return counts of A1 as float32, NaN where missing."""
+        from streampca.sources.packed import DOSAGES, decode
+
+        packed, n_bytes = self.read_packed(outer_features.start, outer_features.stop)
+        values = scratch("slab", (len(packed), len(self.samples)), np.float32)
+        decode(packed, np.broadcast_to(DOSAGES.astype(np.float32), (len(packed), 4)), values)
+        return values.T[outer_samples], n_bytes
+
+    @abstractmethod
+    def stamp(self) -> tuple[object, ...]:
+        """Return what changes when the files do."""
+
+    def fingerprint(self) -> str:
+        """Hash of the files' stamp, the choice of samples and variants, and the filter."""
+        chosen = (b"" if index is None else index.tobytes() for index in (self._samples, self._variants))
+        return digest(*self.stamp(), *chosen, self.filter)
+
+
+def packed_width(n_samples: int) -> int:
+    """Bytes of one packed variant."""
+    return -(-n_samples // 4)
+
+
+def _axis(dim: str, labels: Mapping[str, Array]) -> Axis:
+    size = len(next(iter(labels.values())))
+    return Axis((dim,), (size,), {name: ((dim,), values) for name, values in labels.items()})
+
+
+def _chosen(before: Array | None, size: int, chosen: Array) -> Array:
+    return (np.arange(size) if before is None else before)[chosen]
+
+
+def chromosome(code: str) -> str:
+    """Return a chromosome's code without the prefix that some files have."""
+    bare = code[3:] if code[:3].lower() == "chr" else code
+    return bare.upper()
+
+
+def on_autosomes(chromosomes: Array) -> Array | None:
+    """Tell which variants lie on chromosomes 1 to 22; None where the codes are not those of man, or say nothing."""
+    codes = {str(code): chromosome(str(code)) for code in np.unique(chromosomes)}
+    human = {str(i) for i in range(23)} | SEX_CODES
+    autosomes = [code for code, bare in codes.items() if bare.isdigit() and 1 <= int(bare) <= 22]
+    if not autosomes or not set(codes.values()) <= human:
+        return None
+    return np.isin(chromosomes, np.array(autosomes, TEXT))
+
+
+def refuse_duplicates(path: str, what: str, keys: Sequence[Any]) -> None:
+    """Refuse labels that occur twice."""
+    if len(set(keys)) == len(keys):
+        return
+    seen: set[Any] = set()
+    for i, key in enumerate(keys, start=1):
+        if key in seen:
+            shown = key if isinstance(key, str) else " ".join(key)
+            raise InputError(f"{path}: {what} {shown} is there twice, again in line {i}; make them differ")
+        seen.add(key)

@@ -1,0 +1,142 @@
+"""Genotypes packed four to a byte, as PLINK 1 stores them: count, decode, repack. Compiled, and free of Python's lock.
+
+    code    00: two of A1    01: missing    10: one of each    11: two of A2        lowest bits first
+
+A table of four values for each variant, one a code, turns packed bytes into whatever is wanted of them: counts of A1
+with NaN for missing calls, or standardised values with 0 for these, straight into a tile of floats.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+# Number of A1 alleles that each code stands for.
+DOSAGES = np.array([2.0, np.nan, 1.0, 0.0])
+MISSING = 1
+# Codes of 0, 1 and 2 copies of A1, and of a missing call.
+CODES = np.array([3, 2, 0, 1], np.uint8)
+
+
+@njit(nogil=True, cache=True)
+def count_codes(packed: Array, n_samples: int) -> Array:  # pragma: no cover - compiled
+    """Return how often each code occurs in each row of packed (t x bytes), (t x 4); padding is not looked at."""
+    full = n_samples // 4
+    counts = np.zeros((packed.shape[0], 4), np.int64)
+    for v in range(packed.shape[0]):
+        low = high = both = 0
+        for j in range(full):
+            byte = packed[v, j]
+            a, b = byte & 0x55, (byte >> 1) & 0x55
+            c = a & b
+            # Sums of the four bits at even places.
+            low += (a & 1) + ((a >> 2) & 1) + ((a >> 4) & 1) + (a >> 6)
+            high += (b & 1) + ((b >> 2) & 1) + ((b >> 4) & 1) + (b >> 6)
+            both += (c & 1) + ((c >> 2) & 1) + ((c >> 4) & 1) + (c >> 6)
+        for s in range(4 * full, n_samples):
+            code = (packed[v, s >> 2] >> (2 * (s & 3))) & 3
+            low += code & 1
+            high += code >> 1
+            both += 1 if code == 3 else 0
+        counts[v, 1] = low - both
+        counts[v, 2] = high - both
+        counts[v, 3] = both
+        counts[v, 0] = n_samples - low - high + both
+    return counts
+
+
+@njit(nogil=True, cache=True)
+def decode(packed: Array, table: Array, out: Array) -> None:  # pragma: no cover - compiled
+    """Write table[v, code] of each genotype of row v of packed (t x bytes) into out (t x n_samples)."""
+    n_samples = out.shape[1]
+    full = n_samples // 4
+    pairs = np.empty((16, 2), table.dtype)
+    for v in range(packed.shape[0]):
+        for nibble in range(16):
+            pairs[nibble, 0] = table[v, nibble & 3]
+            pairs[nibble, 1] = table[v, nibble >> 2]
+        for j in range(full):
+            byte = packed[v, j]
+            low, high = byte & 15, byte >> 4
+            out[v, 4 * j] = pairs[low, 0]
+            out[v, 4 * j + 1] = pairs[low, 1]
+            out[v, 4 * j + 2] = pairs[high, 0]
+            out[v, 4 * j + 3] = pairs[high, 1]
+        for s in range(4 * full, n_samples):
+            out[v, s] = table[v, (packed[v, s >> 2] >> (2 * (s & 3))) & 3]
+
+
+@njit(nogil=True, cache=True)
+def count_missing(packed: Array, totals: Array) -> None:  # pragma: no cover - compiled
+    """Add to totals (n_samples) how many missing calls each sample has in the rows of packed (t x bytes)."""
+    for v in range(packed.shape[0]):
+        for j in range(packed.shape[1]):
+            byte = packed[v, j]
+            gaps = byte & ~(byte >> 1) & 0x55
+            while gaps:
+                place = 0
+                while not (gaps >> (2 * place)) & 1:
+                    place += 1
+                gaps &= gaps - 1
+                if 4 * j + place < totals.size:
+                    totals[4 * j + place] += 1
+
+
+@njit(nogil=True, cache=True)
+def take_samples(packed: Array, samples: Array, out: Array) -> None:  # pragma: no cover - compiled
+    """Pack the chosen samples of packed (t x bytes), in their order, into out (t x fewer bytes)."""
+    for v in range(packed.shape[0]):
+        for j in range(out.shape[1]):
+            byte = 0
+            for place in range(min(4, samples.size - 4 * j)):
+                s = samples[4 * j + place]
+                byte |= ((packed[v, s >> 2] >> (2 * (s & 3))) & 3) << (2 * place)
+            out[v, j] = byte
+
+
+@njit(nogil=True, cache=True)
+def pack(calls: Array, out: Array) -> None:  # pragma: no cover - compiled
+    """Pack counts of A1 (t x n_samples integers: 0, 1, 2, and -1, -9 or 3 for missing) into out (t x bytes)."""
+    n_samples = calls.shape[1]
+    full = n_samples // 4
+    for v in range(calls.shape[0]):
+        for j in range(full):
+            a, b, c, d = calls[v, 4 * j], calls[v, 4 * j + 1], calls[v, 4 * j + 2], calls[v, 4 * j + 3]
+            out[v, j] = CODES[a & 3] | CODES[b & 3] << 2 | CODES[c & 3] << 4 | CODES[d & 3] << 6
+        if full < out.shape[1]:
+            byte = 0
+            for place in range(n_samples - 4 * full):
+                byte |= CODES[calls[v, 4 * full + place] & 3] << (2 * place)
+            out[v, full] = byte
+
+
+@njit(nogil=True, cache=True)
+def draw(freq: Array, missing: float, seed: int, first: int, out: Array) -> None:  # pragma: no cover - compiled
+    """Draw two alleles for each entry of freq (t x n_samples), some calls missing, and pack them into out.
+
+    Random numbers are splitmix64 of (seed, first + row, column): any cut into blocks draws the same genotypes.
+    """
+    n_samples = freq.shape[1]
+    gap = np.uint64(missing * 2.0**32)
+    for v in range(freq.shape[0]):
+        state = np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(first + v) * np.uint64(0xD1B54A32D192ED03)
+        for j in range(out.shape[1]):
+            byte = 0
+            for place in range(min(4, n_samples - 4 * j)):
+                p = freq[v, 4 * j + place]
+                state += np.uint64(0x9E3779B97F4A7C15)
+                z = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+                z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+                z ^= z >> np.uint64(31)
+                u = np.float32(z >> np.uint64(40)) * np.float32(2.0**-24)
+                none = (1 - p) * (1 - p)
+                code = 3 if u < none else 2 if u < none + 2 * p * (1 - p) else 0
+                if (z & np.uint64(0xFFFFFFFF)) < gap:
+                    code = 1
+                byte |= code << (2 * place)
+            out[v, j] = byte

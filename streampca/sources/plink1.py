@@ -1,0 +1,120 @@
+"""PLINK 1 files: .bed (packed genotypes, variant after variant), .bim (variants), .fam (samples)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streampca.buffers import scratch
+from streampca.errors import InputError
+from streampca.sources.base import Array
+from streampca.sources.genotypes import TEXT, GenotypeSource, packed_width, refuse_duplicates
+
+MAGIC = b"\x6c\x1b\x01"
+FAM_COLUMNS = ("FID", "IID", "father", "mother", "sex", "phenotype")
+BIM_COLUMNS = ("chromosome", "id", "cM", "position", "A1", "A2")
+
+
+class BedSource(GenotypeSource):
+    """A .bed file with the .bim and .fam beside it, of variants in file order (SNP-major)."""
+
+    def __init__(self, path: Path):
+        fam, bim = path.with_suffix(".fam"), path.with_suffix(".bim")
+        samples, variants = read_fam(fam), read_bim(bim)
+        super().__init__(str(path), samples, variants)
+        self._path = path
+        self._width = packed_width(len(self.samples))
+        self._check_size(fam, bim)
+
+    def _check_size(self, fam: Path, bim: Path) -> None:
+        with open_binary(self._path) as file:
+            head = file.read(3)
+            size = file.seek(0, os.SEEK_END)
+        if head[:2] != MAGIC[:2]:
+            raise InputError(
+                f"{self._path}: does not begin with the magic bytes of a .bed file (6c 1b); check which file it is"
+            )
+        if head[2:] != MAGIC[2:]:
+            raise InputError(
+                f"{self._path}: is in individual-major mode, which is not read; "
+                "rewrite it with plink --bfile OLD --make-bed --out NEW"
+            )
+        n, m = self.shape
+        expected = len(MAGIC) + m * self._width
+        if size != expected:
+            raise InputError(
+                f"{self._path}: has {size} bytes, but {n} samples in {fam.name} and {m} variants in {bim.name} take "
+                f"{expected}; the file is {'cut short' if size < expected else 'too long'}, or is not theirs"
+            )
+
+    def read_stored(self, start: int, stop: int) -> tuple[Array, int]:
+        """Read a run of variants straight from the file, into a buffer that is used again."""
+        out = scratch("packed", (stop - start, self._width), np.uint8)
+        with open_binary(self._path) as file:
+            file.seek(len(MAGIC) + start * self._width)
+            if file.readinto(out.data) != out.nbytes:
+                raise InputError(f"{self._path}: became shorter while it was read; restore it and run again")
+        return out, out.nbytes
+
+    def stamp(self) -> tuple[object, ...]:
+        """Size and time of the three files."""
+        stats = [self._path.with_suffix(suffix).stat() for suffix in (".bed", ".bim", ".fam")]
+        return ("plink1", *((stat.st_size, stat.st_mtime_ns) for stat in stats))
+
+
+def open_binary(path: Path) -> Any:
+    """Open a file for unbuffered reading, or say why it cannot be."""
+    try:
+        return path.open("rb", buffering=0)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); check the path and the permissions") from error
+
+
+def read_table(path: Path, columns: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """Read a table without header, of fields parted by blanks or tabs; returns its columns."""
+    try:
+        lines = path.read_text().splitlines()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); it must lie beside the .bed file") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: is not text ({error.reason} at byte {error.start}); check which file it is") from error
+    rows = [line.split() for line in lines]
+    while rows and not rows[-1]:
+        rows.pop()
+    for number, row in enumerate(rows, start=1):
+        if len(row) != len(columns):
+            raise InputError(
+                f"{path}: line {number} has {len(row)} columns, expected {len(columns)} ({' '.join(columns)})"
+            )
+    if not rows:
+        raise InputError(f"{path}: is empty; there must be a line for each {'sample' if 'FID' in columns else 'variant'}")
+    return list(zip(*rows, strict=True))
+
+
+def read_fam(path: Path) -> dict[str, Array]:
+    """Read the samples' labels."""
+    fid, iid, *_ = read_table(path, FAM_COLUMNS)
+    refuse_duplicates(str(path), "sample", list(zip(fid, iid, strict=True)))
+    return {"fid": np.array(fid, TEXT), "iid": np.array(iid, TEXT)}
+
+
+def read_bim(path: Path) -> dict[str, Array]:
+    """Read the variants' labels; the same id may come with other alleles, but not twice with the same ones."""
+    chromosomes, ids, _, positions, a1, a2 = read_table(path, BIM_COLUMNS)
+    if len(set(ids)) < len(ids):
+        named = [" ".join((i, *sorted(ab))) for i, *ab in zip(ids, a1, a2, strict=True) if i != "."]
+        refuse_duplicates(str(path), "variant", named)
+    try:
+        position = np.array(positions, np.int64)
+    except (ValueError, OverflowError) as error:
+        raise InputError(f"{path}: a position is not a whole number ({error}); check column 4") from error
+    return {
+        "chromosome": np.array(chromosomes, TEXT),
+        "position": position,
+        "variant_id": np.array(ids, TEXT),
+        "allele_1": np.array(a1, TEXT),
+        "allele_2": np.array(a2, TEXT),
+    }

@@ -66,6 +66,41 @@ run_options = _together(
 )
 
 
+existing = click.Path(path_type=Path)
+genotype_options = _together(
+    click.option("--maf", type=float, help="Leave out variants whose rarer allele is rarer than this."),
+    click.option("--geno", type=float, help="Leave out variants with a larger share of missing calls."),
+    click.option("--mind", type=float, help="Leave out samples with a larger share of missing calls."),
+    click.option("--keep", type=existing, help="Use the samples of this list alone: FID and IID, or IID, in each line."),
+    click.option("--remove", type=existing, help="Do not use the samples of this list."),
+    click.option("--extract", type=existing, help="Use the variants of this list alone: one id in each line."),
+    click.option("--exclude", type=existing, help="Do not use the variants of this list."),
+    click.option(
+        "--exclude-regions",
+        help="GRCh37 or GRCh38: leave out the regions of long-range linkage known there; or a file of regions.",
+    ),
+    click.option("--all-chromosomes", is_flag=True, help="Use all chromosomes, not the autosomes alone."),
+)
+GENOTYPE_CHOICES = (
+    "maf", "geno", "mind", "keep", "remove", "extract", "exclude", "exclude_regions", "all_chromosomes",
+)  # fmt: skip
+
+
+def _open(source: str, variable: str | None, sample_dims: str | None, choice: dict[str, Any]) -> Any:
+    """Open data, of genotypes those chosen; the choices are only for genotypes."""
+    from streampca.sources import is_genotypes, open_genotypes, open_source
+
+    given = {name: choice[name] for name in GENOTYPE_CHOICES if choice.get(name)}
+    if is_genotypes(source, variable):
+        if given.pop("all_chromosomes", False):
+            given["autosomes"] = False
+        return open_genotypes(source, **given)
+    if given:
+        option = next(iter(given)).replace("_", "-")
+        raise InputError(f"{source}: --{option} is for genotypes (.bed, .pgen, VCF Zarr); leave it out")
+    return open_source(source, variable=variable, sample_dims=sample_dims.split(",") if sample_dims else None)
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="streampca")
 def cli() -> None:
@@ -85,50 +120,181 @@ def cli() -> None:
 @click.option("--overwrite", is_flag=True, help="Replace a result that exists.")
 @click.option(
     "--scale",
-    type=click.Choice(["none", "unit"]),
-    default="none",
+    type=click.Choice(["auto", "none", "unit", "patterson"]),
+    default="auto",
     show_default=True,
-    help="unit: divide by the standard deviation.",
+    help="unit: divide by the standard deviation; patterson: of allele counts; auto: patterson for genotypes, else none.",
 )
 @click.option(
     "--missing",
-    type=click.Choice(["error", "mean"]),
-    default="error",
+    type=click.Choice(["auto", "error", "mean"]),
+    default="auto",
     show_default=True,
-    help="mean: missing values stand at the mean.",
+    help="mean: missing values stand at the mean; auto: mean for genotypes, else error.",
 )
 @click.option("--solver", default="auto", show_default=True, help="auto, covariance, gram, krylov or power.")
 @click.option("--tol", type=float, default=1e-3, show_default=True, help="Largest certificate allowed.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random start.")
+@genotype_options
+@click.option("--ld-prune", type=float, metavar="R2", help="Prune variants first, by windows of 50, steps of 5.")
+@click.option("--outliers", type=click.Choice(["report", "remove"]), help="Look for samples apart from all others.")
+@click.option(
+    "--outlier-rounds", type=click.IntRange(min=1), default=5, show_default=True, help="Fits again without outliers."
+)
 @source_options
 @run_options
 def pca(
     source: str, n_components: int | float | str | None, out: Path | None, overwrite: bool, scale: str, missing: str,
-    solver: str, tol: float, seed: int, variable: str | None, sample_dims: str | None, memory: str | None,
-    threads: int | None, plan: bool, as_json: bool, quiet: bool,
+    solver: str, tol: float, seed: int, ld_prune: float | None, outliers: str | None, outlier_rounds: int,
+    variable: str | None, sample_dims: str | None, memory: str | None, threads: int | None, plan: bool, as_json: bool,
+    quiet: bool, **choice: Any,
 ) -> None:  # fmt: skip
-    """Principal components of SOURCE: a .npy or .nc file, a Zarr store or its URL."""
+    """Principal components of SOURCE: a .bed, .pgen, .npy or .nc file, a Zarr store or its URL."""
     import dask
 
     from streampca.models.components import Request
     from streampca.results import check_output, pca_to_store
-    from streampca.sources import open_source
+    from streampca.sources.genotypes import GenotypeSource
 
-    data = open_source(source, variable=variable, sample_dims=sample_dims.split(",") if sample_dims else None)
-    count: Any = min(10, *data.shape) if n_components is None else None if n_components == "all" else n_components
+    data = _open(source, variable, sample_dims, choice)
+    if (ld_prune is not None or outliers) and not isinstance(data, GenotypeSource):
+        raise InputError(f"{source}: --ld-prune and --outliers are for genotypes; leave them out")
+    count: Any = min(10, *data.shape) if n_components is None else n_components
+    if n_components == "all":
+        count = min(data.shape)
     parameters = {
         "n_components": count, "scale": None if scale == "none" else scale, "missing": missing, "solver": solver,
         "tol": tol, "memory": memory, "seed": seed,
     }  # fmt: skip
-    target = out or Path(f"{Path(source).stem}.pca.zarr")
+    asked = {"ld_prune": ld_prune, "outliers": outliers, **{name: choice[name] for name in GENOTYPE_CHOICES}}
+    target = out or Path(f"{Path(source).name.removesuffix(Path(source).suffix)}.pca.zarr")
     with dask.config.set(num_workers=threads), _progress(quiet or plan) as progress:
         request = Request(**parameters, progress=progress)
         if plan:
             _print_plan(request.plan(data, extra_sweeps=1), as_json)
             return
         check_output(target, overwrite)
-        found, attributes = pca_to_store(data, request, target, overwrite, parameters)
-    _print_result({name: getattr(found, name) for name in COLUMNS}, attributes, target, as_json)
+        if ld_prune is not None:
+            data = _pruned(data, progress, r2=ld_prune)
+        found, attributes = pca_to_store(
+            data, request, target, overwrite, parameters | {name: value for name, value in asked.items() if value},
+            find_outliers=outliers, outlier_rounds=outlier_rounds,
+        )  # fmt: skip
+    columns = {name: getattr(found, name) for name in COLUMNS}
+    if found.genotypes:
+        columns["explained_variance"] = found.genotype_eigenvalue
+    _print_result(columns, attributes, target, as_json)
+
+
+def _pruned(data: Any, progress: Progress, **parameters: Any) -> Any:
+    """Return genotypes without variants in linkage with others."""
+    from streampca.prune import prune
+
+    kept = prune(data, progress=progress, **parameters)
+    return data.take(variants=kept, note=f"variants left out: {int((~kept).sum())} by pruning")
+
+
+@cli.command()
+@click.argument("result", type=existing)
+@click.argument("source")
+@click.option("--out", type=existing, help="Store of the scores.  [default: NAME.scores.zarr]")
+@click.option("--overwrite", is_flag=True, help="Replace a store that exists.")
+@click.option(
+    "--projection",
+    type=click.Choice(["oadp", "simple"]),
+    default="oadp",
+    show_default=True,
+    help="oadp: without the shrinkage of a simple projection.",
+)
+@click.option("--drop-ambiguous", is_flag=True, help="Leave out variants that are the same on both strands (A/T, C/G).")
+@click.option("--keep", type=existing, help="Use the samples of this list alone.")
+@click.option("--remove", type=existing, help="Do not use the samples of this list.")
+@click.option("--memory", help="Limit on the resident size of the process, as 600MB.")
+@click.option("--threads", type=click.IntRange(min=1), help="Tasks at a time; all cores unless given.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--quiet", is_flag=True, help="Show no progress.")
+def project(
+    result: Path, source: str, out: Path | None, overwrite: bool, projection: str, drop_ambiguous: bool,
+    keep: Path | None, remove: Path | None, memory: str | None, threads: int | None, as_json: bool, quiet: bool,
+) -> None:  # fmt: skip
+    """Scores of the new samples of SOURCE on the components of RESULT."""
+    import dask
+
+    from streampca.models.genotypes import match_variants, project_genotypes
+    from streampca.results import check_output, components_in, load, scores_to_store
+    from streampca.sources import open_genotypes
+
+    found, labels = components_in(load(result))
+    data = open_genotypes(source, keep=keep, remove=remove, autosomes=False)
+    target = out or Path(f"{Path(source).name.removesuffix(Path(source).suffix)}.scores.zarr")
+    check_output(target, overwrite)
+    match = match_variants(labels, data, drop_ambiguous=drop_ambiguous)
+    with dask.config.set(num_workers=threads), _progress(quiet) as progress:
+        scores = project_genotypes(data, found, match, projection=projection, memory=memory, progress=progress)
+    facts = {"result": str(result), "source": data.name, "projection": projection, "variants": match.note}
+    scores_to_store(scores, data.samples, target, overwrite, facts)
+    if as_json:
+        click.echo(json.dumps({"scores": str(target), **facts, "n_samples": len(scores)}))
+        return
+    _print_pairs([("samples", f"{len(scores)}, by projection {projection}"), ("variants", match.note)])
+    if len(match.fitted) < 0.9 * len(labels["variant_id"]):
+        click.echo("note: a tenth or more of the variants is not used; scores are less sure than those of the fit")
+    click.echo(f"scores: {target}")
+
+
+@cli.command()
+@click.argument("source")
+@click.option("--out", type=existing, help="Prefix of the lists.  [default: NAME, for NAME.prune.in and NAME.prune.out]")
+@click.option("--overwrite", is_flag=True, help="Replace lists that exist.")
+@click.option("--window", default="50", show_default=True, help="Variants in a window, or kilobases, as 500kb.")
+@click.option("--step", type=int, default=5, show_default=True, help="Variants that the window moves by.")
+@click.option("--r2", type=float, default=0.2, show_default=True, help="Largest squared correlation left.")
+@genotype_options
+@click.option("--quiet", is_flag=True, help="Show no progress.")
+def prune(
+    source: str, out: Path | None, overwrite: bool, window: str, step: int, r2: float, quiet: bool, **choice: Any
+) -> None:
+    """List variants of SOURCE that are not in linkage with others, as plink --indep-pairwise does."""
+    from streampca.prune import prune as kept_of
+    from streampca.prune import write_lists
+
+    data = _open(source, None, None, choice)
+    prefix = out or Path(Path(source).name.removesuffix(Path(source).suffix))
+    with _progress(quiet) as progress:
+        kept = kept_of(data, window=window, step=step, r2=r2, progress=progress)
+    paths = write_lists(data, kept, prefix, overwrite)
+    click.echo(f"{int(kept.sum())} of {kept.size} variants kept")
+    for path in paths:
+        click.echo(f"list: {path}")
+
+
+@cli.command()
+@click.argument("result", type=existing)
+@click.option("--format", "form", type=click.Choice(["plink", "tsv"]), default="plink", show_default=True)
+@click.option("--out", type=existing, help="Prefix of the files.  [default: name of the result]")
+@click.option("--overwrite", is_flag=True, help="Replace files that exist.")
+def export(result: Path, form: str, out: Path | None, overwrite: bool) -> None:
+    """Write RESULT as text: plink (.eigenvec, .eigenval, .eigenvec.var) or tsv (scores, loadings, components)."""
+    from streampca.export import export as write
+    from streampca.results import load
+
+    prefix = out or Path(result.name.removesuffix(".zarr").removesuffix(".pca"))
+    for path in write(load(result), prefix, form=form, overwrite=overwrite):
+        click.echo(str(path))
+
+
+@cli.command()
+@click.argument("source")
+@click.argument("out", type=existing)
+@click.option("--overwrite", is_flag=True, help="Replace a store that exists.")
+@click.option("--quiet", is_flag=True, help="Show no progress.")
+def convert(source: str, out: Path, overwrite: bool, quiet: bool) -> None:
+    """Write SOURCE, a .bed, .pgen, .vcf or .vcf.gz, as a VCF Zarr store."""
+    from streampca.convert import convert as write
+
+    with _progress(quiet) as progress:
+        write(source, out, overwrite=overwrite, progress=progress)
+    click.echo(f"store: {out}")
 
 
 @cli.command()
@@ -236,7 +402,10 @@ def _print_stored(path: Path, as_json: bool) -> None:
     from streampca.results import load
 
     result = load(path)
-    _print_result({name: result[name].values for name in COLUMNS}, result.attrs, path, as_json)
+    columns = {name: result[name].values for name in COLUMNS}
+    if "eigenvalue" in result:
+        columns["explained_variance"] = result["eigenvalue"].values
+    _print_result(columns, result.attrs, path, as_json)
 
 
 def _print_result(columns: dict[str, Any], a: dict[str, Any], path: Path, as_json: bool) -> None:
@@ -246,6 +415,9 @@ def _print_result(columns: dict[str, Any], a: dict[str, Any], path: Path, as_jso
     if as_json:
         keys = ("kind", "source", "n_samples", "solver", "total_variance", "n_sweeps", "bytes_read", "seconds")
         facts = {key: a[key] for key in (*keys, "peak_memory_bytes", "advice")}
+        facts["notes"] = json.loads(a.get("notes", "[]"))
+        if a.get("genotypes"):
+            facts["eigenvalues_of"] = "X X' / m"
         table = {name: column.tolist() for name, column in columns.items()}
         click.echo(json.dumps({"result": str(path), **facts, "converged": bool(a["converged"]), **table}))
         return
@@ -258,8 +430,12 @@ def _print_result(columns: dict[str, Any], a: dict[str, Any], path: Path, as_jso
         f"{a['solver']}: {a['n_sweeps']} sweeps, {show_bytes(a['bytes_read'])} read, {a['seconds']:.1f} s, "
         f"peak memory {show_bytes(a['peak_memory_bytes'])}"
     )
-    if a["advice"]:
-        click.echo(f"note: {a['advice']}")
+    if a.get("genotypes"):
+        click.echo(
+            f"{a['n_samples']} samples, {a['n_features']} variants; eigenvalues of X X' / m, m variants, as plink and GCTA"
+        )
+    for note in [*filter(None, [a["advice"]]), *json.loads(a.get("notes", "[]"))]:
+        click.echo(f"note: {note}")
     click.echo(f"result: {path}")
 
 

@@ -19,8 +19,10 @@ from numpy.typing import NDArray
 
 from streampca.errors import InputError
 from streampca.models.components import Components, Request, fit_components, scores_of
+from streampca.models.genotypes import fit_genotypes
 from streampca.models.dataset import FORMAT_VERSION, LONG_NAMES, Variables, as_dataset, pca_variables, provenance
 from streampca.sources import Axis, Source
+from streampca.sources.genotypes import GenotypeSource
 from streampca.sweeps import active_client
 
 if TYPE_CHECKING:
@@ -91,8 +93,9 @@ class ScoresWriter:
 
 
 def pca_to_store(
-    source: Source, request: Request, path: Path, overwrite: bool, parameters: Mapping[str, Any]
-) -> tuple[Components, dict[str, Any]]:
+    source: Source, request: Request, path: Path, overwrite: bool, parameters: Mapping[str, Any],
+    find_outliers: str | None = None, outlier_rounds: int = 5,
+) -> tuple[Components, dict[str, Any]]:  # fmt: skip
     """Find the components of a source, and write them with the scores of its samples to a store.
 
     Cut along samples, each task writes the scores of its partition, so that they need not fit in memory either.
@@ -100,7 +103,11 @@ def pca_to_store(
     """
     started = time.monotonic()
     with writing(path, overwrite) as store:
-        found, sweeps = fit_components(source, request, extra_sweeps=1)
+        apart = None
+        if isinstance(source, GenotypeSource):
+            found, sweeps, apart = fit_genotypes(source, request, find_outliers=find_outliers, rounds=outlier_rounds)
+        else:
+            found, sweeps = fit_components(source, request, extra_sweeps=1)
         matrix, writer = sweeps.matrix, None
         lengths = {stop - start for start, stop in matrix.partitions[:-1]} or {matrix.n_block}
         if found.scores is None and len(lengths) == 1 and len(source.samples.dims) == 1 and active_client() is None:
@@ -108,10 +115,45 @@ def pca_to_store(
         scores, found = scores_of(found, sweeps, writer)
         found = replace(found, seconds=time.monotonic() - started)
         attributes = provenance(found, source.name, source.fingerprint(), parameters)
-        axes = found.axes(sweeps.matrix.source)
-        variables, coords = pca_variables(found, *axes, scores if writer is None else None)
+        samples, features = found.axes(matrix.source)
+        variables, coords = pca_variables(found, samples, features, scores if writer is None else None)
+        if apart is not None:
+            variables["outlier"] = (samples.dims, apart)
         save(variables, coords, attributes, store)
     return found, attributes
+
+
+def scores_to_store(
+    scores: Array, samples: Axis, path: Path, overwrite: bool, attributes: Mapping[str, Any]
+) -> None:
+    """Write the scores of projected samples, with their labels, to a store."""
+    k = scores.shape[1]
+    coords: Variables = {"component": (("component",), np.arange(1, k + 1)), **samples.coords}
+    facts = {"format_version": FORMAT_VERSION, "kind": "scores", **attributes}
+    with writing(path, overwrite) as store:
+        save({"scores": ((*samples.dims, "component"), scores)}, coords, facts, store)
+
+
+def components_in(result: xarray.Dataset) -> tuple[Components, dict[str, Array]]:
+    """Return the components that a result of genotypes holds, and the labels of its variants."""
+    if not result.attrs.get("genotypes"):
+        raise InputError("this is not a result of genotypes; new samples of other data go through PCA.transform")
+    values = {name: result[name].values for name in ("components", "mean", "scale", "missing", "certificate")}
+    found = Components(
+        **values,
+        explained_variance=result["explained_variance"].values,
+        total_variance=float(result.attrs["total_variance"]),
+        n_samples=int(result.attrs["n_samples"]),
+        converged=bool(result.attrs["converged"]),
+        advice=str(result.attrs["advice"]),
+        solver=str(result.attrs["solver"]),
+        tile_dtype=str(result.attrs["tile_dtype"]),
+        sweep_seconds=(),
+        bytes_read=0,
+        seconds=0.0,
+        genotypes=True,
+    )
+    return found, {name: result[name].values for name in ("variant_id", "allele_1", "allele_2")}
 
 
 def save(variables: Variables, coords: Variables, attributes: Mapping[str, Any], store: Path) -> None:

@@ -103,8 +103,11 @@ class Components:
     total_variance : trace of the covariance, n - 1 convention.
     mean, scale : (d,), scale None where features are not scaled.
     missing : (d,) missing values of each feature.
+    genotypes : whether the features are variants.
     used : (d,) which features the filter let pass; None for all. All else is of these alone.
     following : the next eigenvalue, as far as it is known.
+    notes : what was left out and what to mind, in words.
+    sample_missing : (n,) missing calls of each sample, of genotypes.
     scores : (n, k) where the fit gave them without a sweep of their own, else None.
     scatter : (d, d) unscaled scatter matrix, if asked for and formed.
     """
@@ -124,6 +127,7 @@ class Components:
     sweep_seconds: tuple[float, ...]
     bytes_read: int
     seconds: float
+    genotypes: bool = False
     used: Array | None = None
     following: float | None = None
     notes: tuple[str, ...] = ()
@@ -149,6 +153,11 @@ class Components:
     def explained_variance_ratio(self) -> Array:
         """Share of the total variance of each component."""
         return self.explained_variance / self.total_variance
+
+    @property
+    def genotype_eigenvalue(self) -> Array:
+        """Eigenvalues of X X' / m for m features (variants), as programs for genotypes give them."""
+        return np.asarray(self.explained_variance * (self.n_samples - 1) / len(self.mean))
 
     @property
     def noise_variance(self) -> float:
@@ -201,6 +210,7 @@ def fit_components(source: Source, request: Request, extra_sweeps: int = 0) -> t
         sweep_seconds=tuple(sweeps.seconds),
         bytes_read=sweeps.bytes_read,
         seconds=time.monotonic() - started,
+        genotypes=isinstance(source, GenotypeSource),
         used=used,
         following=solution.following,
         notes=notes,
@@ -208,7 +218,39 @@ def fit_components(source: Source, request: Request, extra_sweeps: int = 0) -> t
         scores=scores,
         scatter=solution.scatter,
     )
-    return found, sweeps
+    return replace(found, notes=notes + not_distinguishable(found)), sweeps
+
+
+def not_distinguishable(found: Components) -> tuple[str, ...]:
+    """Say which components stand too close to each other to be told apart, by North's rule of thumb.
+
+    An eigenvalue has the sampling error lambda sqrt(2 / N) for N independent replicates: the samples, or of genotypes
+    the variants. Neighbours closer than that are some mixture of each other, and another sample would mix them anew.
+
+    References: North, Bell, Cahalan & Moeng (1982), Mon. Weather Rev. 110, 699.
+    """
+    replicates = len(found.mean) if found.genotypes else found.n_samples
+    values = np.append(found.explained_variance, [] if found.following is None else [found.following])
+    close = -np.diff(values) < values[:-1] * np.sqrt(2 / replicates)
+    k, said, first = len(found.explained_variance), [], 0
+    why = "eigenvalues differ by less than their sampling error"
+    while first < len(close):
+        last = first
+        while last < len(close) and close[last]:
+            last += 1
+        if last > first:
+            end = min(last, k - 1)
+            which = f"PC {first + 1}" if end == first else f"PCs {first + 1} {'and' if end == first + 1 else 'to'} {end + 1}"
+            if last < k:
+                said.append(f"{which} are not distinguishable: their {why}; read them as one plane or space")
+            elif end == first:
+                said.append(f"{which} is not distinguishable from those that follow it: the {why}; it may be noise")
+            else:
+                said.append(
+                    f"{which}, and those that follow them, are not distinguishable: their {why}; they may be noise"
+                )
+        first = max(last, first + 1)
+    return tuple(said)
 
 
 def _used(scaling: Scaling) -> Array | None:

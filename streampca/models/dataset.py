@@ -48,6 +48,10 @@ def pca_variables(
         "explained_variance_ratio": (component, found.explained_variance_ratio),
         "certificate": (component, found.certificate),
     }
+    if found.genotypes:
+        variables["eigenvalue"] = (component, found.genotype_eigenvalue)
+    if found.sample_missing is not None:
+        variables["sample_missing"] = (samples.dims, found.sample_missing)
     if scores is not None:
         variables["scores"] = (samples.dims + component, scores.reshape(*samples.sizes, k))
     coords: Variables = {"component": (component, np.arange(1, k + 1)), **features.coords, **samples.coords}
@@ -57,6 +61,8 @@ def pca_variables(
 # What the numbers are, where the name alone does not say.
 LONG_NAMES = {
     "explained_variance": "eigenvalues of the sample covariance (n - 1)",
+    "eigenvalue": "eigenvalues of X X' / m for m variants, as plink and GCTA give them",
+    "sample_missing": "missing calls of each sample",
     "certificate": "bound on ||S v - lambda v|| / lambda, rounding included",
 }
 
@@ -85,6 +91,9 @@ def provenance(found: Components, name: str, fingerprint: str, parameters: Mappi
         "tile_dtype": found.tile_dtype,
         "converged": int(found.converged),
         "advice": found.advice,
+        "notes": json.dumps(found.notes),
+        "genotypes": int(found.genotypes),
+        "n_features": len(found.mean),
         "total_variance": found.total_variance,
         "noise_variance": found.noise_variance,
         "n_missing": int(found.missing.sum()),

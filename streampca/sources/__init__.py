@@ -23,7 +23,7 @@ from streampca.sources.labelled import (
     split_axes,
 )
 
-__all__ = ["Axis", "Source", "open_genotypes", "open_source"]
+__all__ = ["Axis", "Source", "is_genotypes", "open_genotypes", "open_source"]
 
 
 def open_source(data: Any, *, variable: str | None = None, sample_dims: str | Sequence[str] | None = None) -> Source:
@@ -60,6 +60,12 @@ def _find(data: Any, variable: str | None, sample_dims: tuple[str, ...] | None) 
             raise InputError("a Zarr group was given; give one of its arrays, e.g. group['name']")
         return ZarrSource(data)
     return ArraySource(as_numbers(data))
+
+
+def is_genotypes(data: Any, variable: str | None = None) -> bool:
+    """Tell whether a path is that of genotypes, by its name and what is there."""
+    location = str(data)
+    return Path(location).suffix == ".bed" or Path(f"{location}.bed").is_file()
 
 
 def open_genotypes(data: Any, **choice: Any) -> Source:
@@ -101,7 +107,7 @@ def _open_path(location: str, variable: str | None, sample_dims: tuple[str, ...]
         return _open_zarr(location, variable, sample_dims)
     if path.suffix == ".npy" and path.is_file():
         return ArraySource.from_npy(path)
-    if path.suffix == ".bed" or Path(f"{location}.bed").is_file():
+    if is_genotypes(location, variable):
         return open_genotypes(location)
     if path.suffix in NETCDF_SUFFIXES and path.is_file():
         return open_netcdf(path, variable, sample_dims)

@@ -116,6 +116,32 @@ def pack(calls: Array, out: Array) -> None:  # pragma: no cover - compiled
 
 
 @njit(nogil=True, cache=True)
+def pack_alleles(calls: Array, first: int, out: Array) -> None:  # pragma: no cover - compiled
+    """Pack calls (t x n_samples x ploidy 1 or 2) into out (t x bytes), from sample `first` on; those before stay.
+
+    A call holds the numbers of its alleles: 0 is A2, any above it A1, -1 is missing, and -2 in the second place stands
+    for a haploid call, which counts double. A call with a missing allele is missing.
+    """
+    n_samples, ploidy = calls.shape[1], calls.shape[2]
+    for v in range(calls.shape[0]):
+        byte = out[v, first >> 2] & ((1 << (2 * (first & 3))) - 1) if first & 3 else 0
+        for s in range(n_samples):
+            a = calls[v, s, 0]
+            b = calls[v, s, 1] if ploidy == 2 else -2
+            if b == -2:
+                b = a
+            # Two bits: 00 for both A1, 10 for one of each, 11 for both A2; 01, missing, if either is below zero.
+            code = MISSING if (a < 0) | (b < 0) else ((a == 0) | (b == 0)) << 1 | ((a == 0) & (b == 0))
+            place = (first + s) & 3
+            byte |= code << (2 * place)
+            if place == 3:
+                out[v, (first + s) >> 2] = byte
+                byte = 0
+        if (first + n_samples) & 3:
+            out[v, (first + n_samples) >> 2] = byte
+
+
+@njit(nogil=True, cache=True)
 def draw(freq: Array, missing: float, seed: int, first: int, out: Array) -> None:  # pragma: no cover - compiled
     """Draw two alleles for each entry of freq (t x n_samples), some calls missing, and pack them into out.
 

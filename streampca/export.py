@@ -1,0 +1,120 @@
+"""Results as text that other programs read: PLINK's .eigenvec, .eigenval and .eigenvec.var, or tables."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+import numpy as np
+
+from streampca.errors import InputError
+from streampca.scaling import check_choice
+
+if TYPE_CHECKING:
+    import xarray
+
+FORMATS = ("plink", "tsv")
+
+
+def export(result: xarray.Dataset, prefix: Path, *, form: str = "plink", overwrite: bool = False) -> list[Path]:
+    """Write a result as text files that begin with prefix; returns their paths.
+
+    plink: .eigenvec (unit eigenvectors of the samples), .eigenval (of X X' / m) and .eigenvec.var (weights of the
+    variants for the rarer allele, of mean square 1), as plink2 --pca var-wts writes them. tsv: .scores.tsv,
+    .loadings.tsv and .components.tsv, whatever the data were.
+    """
+    check_choice("format", form, FORMATS)
+    if form == "plink" and not result.attrs.get("genotypes"):
+        raise InputError(f"{result.attrs.get('source')}: format plink is for genotypes; use --format tsv")
+    if "scores" not in result:
+        raise InputError("the result holds no scores; make it with `streampca pca` or fit_transform")
+    tables = _plink_tables(result) if form == "plink" else _tsv_tables(result)
+    paths = [prefix.with_name(prefix.name + suffix) for suffix in tables]
+    existing = [path for path in paths if path.exists()]
+    if existing and not overwrite:
+        raise InputError(f"{existing[0]}: exists already; choose another --out or add --overwrite")
+    if not prefix.parent.is_dir():
+        raise InputError(f"{prefix}: the folder {prefix.parent} does not exist; make it first")
+    with ExitStack() as stack:
+        for path, (header, columns) in zip(paths, tables.values(), strict=True):
+            _write_table(stack.enter_context(_beside(path)), header, columns)
+    return paths
+
+
+@contextmanager
+def _beside(path: Path) -> Iterator[TextIO]:
+    """Yield a file that takes its name when all is written."""
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.unfinished")
+    try:
+        with temporary.open("w") as file:
+            yield file
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+Table = tuple[list[str], list[Any]]
+
+
+def _plink_tables(result: xarray.Dataset) -> dict[str, Table]:
+    pcs = _names(result)
+    scores = result["scores"].values.astype(np.float64)
+    length = np.linalg.norm(scores, axis=0)
+    vectors = scores / np.where(length > 0, length, 1.0)
+    first, second = result["allele_1"].values, result["allele_2"].values
+    major = result["mean"].values > 1
+    weights = result["components"].values * np.where(major, -1, 1) * np.sqrt(result.sizes["variant"])
+    alleles = [np.where(major, first, second), np.where(major, second, first)]
+    variants = [result["chromosome"].values, result["variant_id"].values, *alleles]
+    return {
+        ".eigenvec": (["#FID", "IID", *pcs], [result["fid"].values, result["iid"].values, vectors]),
+        ".eigenval": ([], [result["eigenvalue"].values]),
+        ".eigenvec.var": (["#CHROM", "ID", "MAJ", "NONMAJ", *pcs], [*variants, weights.T]),
+    }
+
+
+def _tsv_tables(result: xarray.Dataset) -> dict[str, Table]:
+    pcs = _names(result)
+    scores, loadings = result["scores"], result["components"]
+    numbers = ["explained_variance", "explained_variance_ratio", "certificate"]
+    numbers = [*numbers[:1], *(["eigenvalue"] if "eigenvalue" in result else []), *numbers[1:]]
+    return {
+        ".scores.tsv": _labelled(result, scores.dims[:-1], scores.values.reshape(-1, len(pcs)), pcs),
+        ".loadings.tsv": _labelled(result, loadings.dims[1:], loadings.values.reshape(len(pcs), -1).T, pcs),
+        ".components.tsv": (["PC", *numbers], [np.array(pcs), *(result[name].values for name in numbers)]),
+    }
+
+
+def _labelled(result: xarray.Dataset, dims: tuple[Any, ...], values: Any, pcs: list[str]) -> Table:
+    """Return a table with the labels of these dimensions before the values; their indices where there are none."""
+    sizes = [result.sizes[dim] for dim in dims]
+    grid = np.unravel_index(np.arange(int(np.prod(sizes))), sizes)
+    header, columns = [], []
+    for dim, places in zip(dims, grid, strict=True):
+        names = [str(name) for name, coord in result.coords.items() if coord.dims == (dim,)]
+        header += names or [str(dim)]
+        columns += [result[name].values[places] for name in names] or [places]
+    return [*header, *pcs], [*columns, values]
+
+
+def _names(result: xarray.Dataset) -> list[str]:
+    return [f"PC{i + 1}" for i in range(result.sizes["component"])]
+
+
+def _write_table(file: TextIO, header: list[str], columns: list[Any]) -> None:
+    """Write columns, each a list of texts or numbers, or a matrix of several, parted by tabs."""
+    if header:
+        file.write("\t".join(header) + "\n")
+    cells: list[Any] = []
+    for column in columns:
+        column = np.asarray(column)
+        if column.dtype.kind == "f":
+            cells += [[f"{x:.9g}" for x in part] for part in np.atleast_2d(column.T)]
+        else:
+            cells.append([str(x) for x in column])
+    for row in zip(*cells, strict=True):
+        file.write("\t".join(row) + "\n")

@@ -12,13 +12,14 @@ if TYPE_CHECKING:
     from streampca.sources import open_source
 
 __version__ = "0.1.0"
-__all__ = ["PCA", "InputError", "MemoryLimitError", "load", "open_source"]
+__all__ = ["PCA", "InputError", "MemoryLimitError", "load", "open_genotypes", "open_source"]
 
 _HOMES = {
     "InputError": "errors",
     "MemoryLimitError": "errors",
     "PCA": "models.pca",
     "load": "results",
+    "open_genotypes": "sources",
     "open_source": "sources",
 }
 

@@ -100,17 +100,22 @@ def _running_sums(lengths: tuple[int, ...]) -> list[int]:
 
 @dataclass(frozen=True)
 class Footprint:
-    """Bytes at the peak: of the process, of the driver's arrays, of each task, of each partial and how many wait."""
+    """Bytes at the peak: of the process, of the driver's arrays, of each task, of each partial and how many wait.
+
+    `after` is what the driver holds when sweeps and solver are done, and their arrays are gone.
+    """
 
     process: int
     driver: int
     task: int
     partial: int
     waiting: int
+    after: int = 0
 
     def peak(self, threads: int) -> int:
         """Resident size with that many tasks at a time."""
-        return self.process + self.driver + threads * (self.task + self.partial) + self.waiting * self.partial
+        during = self.driver + threads * (self.task + self.partial) + self.waiting * self.partial
+        return self.process + max(during, self.after)
 
 
 def footprint(

@@ -14,6 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from streampca.budget import memory_limit
+from streampca.errors import InputError
 from streampca.matrix import Defects, tile_dtype
 from streampca.models.components import (
     DEFAULT_TOL,
@@ -26,10 +27,12 @@ from streampca.models.components import (
     scores_of,
 )
 from streampca.models.dataset import accumulator_dataset, as_dataset, pca_variables, provenance, summary_from
+from streampca.models.genotypes import fit_genotypes, match_variants, project_genotypes
 from streampca.models.streaming import Summary, combine_summaries, components_of, summarise, summary_of
 from streampca.progress import Progress, logger, silent
 from streampca.sources import Axis, Source, open_source
 from streampca.sources.base import plain_axes
+from streampca.sources.genotypes import GenotypeSource
 from streampca.sweeps import Sweeps, lazy_rows
 
 if TYPE_CHECKING:
@@ -144,7 +147,10 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
     _labels: tuple[Axis, Axis] | None
 
     def _fit(self, source: Source) -> Sweeps:
-        self._found, sweeps = fit_components(source, self._request())
+        if isinstance(source, GenotypeSource):
+            self._found, sweeps, _ = fit_genotypes(source, self._request())
+        else:
+            self._found, sweeps = fit_components(source, self._request())
         self._summary: Summary | None = None
         self._set_attributes(sweeps.matrix.source, self._found.scores)
         return sweeps
@@ -232,8 +238,23 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
             block_scores = partial(_block_scores, found=found, missing=self._missing, whiten=self.whiten)
             return lazy_rows(X.reshape(source.shape), block_scores, len(found.components), tile_dtype(source.dtype))
         source = self._source(X, None, reset=False)
-        scores, _ = project(source, found, self._missing, self.memory, self.progress or silent)
+        if found.genotypes:
+            scores = self._project_genotypes(source)
+        else:
+            scores, _ = project(source, found, self._missing, self.memory, self.progress or silent)
         return _like(X, _whitened(scores, found, self.whiten), source)
+
+    def _project_genotypes(self, source: Source) -> Array:
+        """Return the simple scores of genotypes, their variants matched by id and alleles."""
+        assert self._labels is not None
+        if not isinstance(source, GenotypeSource):
+            raise InputError("these components are of genotypes; give a genotype file or source")
+        labels = {name: np.asarray(values) for name, (_, values) in self._labels[1].coords.items()}
+        match = match_variants(labels, source)
+        logger.info("%s", match.note)
+        return project_genotypes(
+            source, self._found, match, projection="simple", memory=self.memory, progress=self.progress or silent
+        )
 
     def inverse_transform(self, X: Any) -> Any:
         """Map scores back to samples: (X V') scale + mean."""

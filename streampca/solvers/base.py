@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from streampca.accumulators import SUM_LENGTH, Moments, Statistic
 from streampca.errors import InputError
 from streampca.scaling import Scaling, scale_of
-from streampca.sources.genotypes import Filter
+from streampca.sources.genotypes import Filter, GenotypeSource
 from streampca.sweeps import Sweeps
 
 Array = NDArray[Any]
@@ -165,7 +165,8 @@ def rounding(sweeps: Sweeps, statistic: Statistic, dense: bool) -> float:
     along = np.sqrt(t) if matrix.source.dtype.kind == "f" else min(t, 384)
     # The scales themselves come from sums of SUM_LENGTH rounded terms, and act alike on all tiles.
     length = np.sqrt(SUM_LENGTH) if matrix.source.dtype.kind == "f" else SUM_LENGTH
-    scaled = 0.0 if matrix.scale is None else length
+    # Those of genotypes come from counts, which are exact.
+    scaled = 0.0 if matrix.scale is None or isinstance(matrix.source, GenotypeSource) else length
     grown = along + (2 if dense else 1) * np.sqrt(matrix.n_full)
     return float(unit * (8 + scaled + grown / np.sqrt(np.clip(matrix.n_block / t, 1, 64))))
 

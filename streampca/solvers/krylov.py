@@ -87,14 +87,19 @@ class Krylov:
             null = is_null(values, N) & (sweeps.matrix.dtype == np.float64)
             count = wanted.count(values, trace)
             sweeps.note = _note(certificate, count, values, trace)
-            if count is not None and self._done(values, certificate, null, count, wanted):
+            if count is not None and self._done(values, residuals, certificate, null, count, wanted):
                 break
             if basis.complete or sweeps.n_sweeps >= self.max_sweeps:
                 count = count or len(values)
                 if not (basis.complete and use_float64(sweeps, wanted.tol)):
                     break
                 block = basis.restart_from(self.block_size)
-            elif self._rounding_blocks(count, values, residuals, floor, wanted) and use_float64(sweeps, wanted.tol):
+            elif (
+                count is not None
+                and (certificate[:count] > wanted.tol).any()
+                and self._rounding_blocks(count, values, residuals, floor, wanted)
+                and use_float64(sweeps, wanted.tol)
+            ):
                 block = basis.restart_from(self.block_size)
             else:
                 following = basis.next_block(self.block_size, count if count is not None else len(values))
@@ -137,7 +142,9 @@ class Krylov:
                 return found
         return rng.standard_normal((N, b))
 
-    def _done(self, values: Array, certificate: Array, null: Array, count: int, wanted: Wanted) -> bool:
+    def _done(
+        self, values: Array, residuals: Array, certificate: Array, null: Array, count: int, wanted: Wanted
+    ) -> bool:
         """Tell whether each component is within the tolerance, and their span is, where a gap sets it apart.
 
         The part of a component outside the true span has the squared length (r_i theta_i / (theta_i - theta_{k+1}))^2
@@ -147,10 +154,10 @@ class Krylov:
             return False
         if wanted.n_components is None or count == len(values) or null[:count].any():
             return True
-        gap = 1 - values[count] / values[:count]
-        if gap[-1] <= CLEAR_GAP * wanted.tol:
+        gap = values[:count] - values[count]
+        if gap[-1] <= CLEAR_GAP * wanted.tol * values[count]:
             return True
-        return bool(np.mean((certificate[:count] / gap) ** 2) <= wanted.tol)
+        return bool(np.mean((residuals[:count] / gap) ** 2) <= wanted.tol)
 
     def _statistic(self, block: Array, matrix: Matrix) -> Product | ProductAndRows:
         Q = block.astype(matrix.dtype)
@@ -164,12 +171,8 @@ class Krylov:
         basis.rows.append(np.concatenate(rows))
         return np.asarray(product)
 
-    def _rounding_blocks(
-        self, count: int | None, values: Array, residuals: Array, floor: float, wanted: Wanted
-    ) -> bool:
+    def _rounding_blocks(self, count: int, values: Array, residuals: Array, floor: float, wanted: Wanted) -> bool:
         """Tell whether rounding is what keeps the wanted certificates above tol: the residuals have come down to it."""
-        if count is None:
-            return False
         reach = np.maximum(wanted.tol * values[:count] - floor * values[0], 2 * floor * values[0])
         return bool((residuals[:count] <= reach).all())
 

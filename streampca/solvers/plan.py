@@ -185,6 +185,7 @@ def _dense(source: Source, axis: int, k: int | None, process: int, keep_scatter:
     copies = 2 + int(keep_scatter and axis == 0) if k < N else 3
     driver = 8 * N * k + (copies - 1) * partial + _components_bytes(source, axis, k)
     need = footprint(source, plan, _tile_bytes(source, Scatter(), N, STRIP), partial, driver, process)
+    need = replace(need, after=_after_bytes(source, axis, k))
     seconds = source.n_bytes / READ_RATE + n_block * N * N / SCATTER_RATE + 4 / 3 * N**3 / EIGH_RATE
     what = "d x d covariance" if axis == 0 else "n x n Gram matrix (the N < d trick)"
     reason = f"the {what}, {N} x {N}, takes one sweep and {show_bytes(partial)}"
@@ -214,7 +215,11 @@ def _krylov(source: Source, axis: int, k: int | None, process: int, limit: int, 
     keep_rows = axis == 1 and k is not None and rows_bytes <= limit * BASIS_SHARE
     if keep_rows:
         basis = short
-    need = replace(smallest, driver=smallest.driver + 8 * N * (basis - least) + (rows_bytes if keep_rows else 0))
+    need = replace(
+        smallest,
+        driver=smallest.driver + 8 * N * (basis - least) + (rows_bytes if keep_rows else 0),
+        after=_after_bytes(source, axis, k),
+    )
     sweeps = min(KRYLOV_SWEEPS + max(0, int(-math.log10(tol)) - 3), math.ceil(N / b))
     total = sweeps + int(axis == 1 and not keep_rows)
     orthogonalising = 8.0 * N * b * b * sweeps
@@ -243,8 +248,14 @@ def _power(source: Source, axis: int, k: int | None, process: int) -> _Option:
 
 
 def _components_bytes(source: Source, axis: int, k: int | None) -> int:
-    """Bytes that the d x k components and their factors take, where they come from eigenvectors of the samples."""
-    return source.shape[1] * (6 * 8 * (k or 16) + 64) if axis == 1 else 0
+    """Bytes of the sweep for the d x k components, where they come from eigenvectors of the samples, and of moments."""
+    return source.shape[1] * (2 * tile_dtype(source.dtype).itemsize * ((k or 16) + 1) + 64) if axis == 1 else 0
+
+
+def _after_bytes(source: Source, axis: int, k: int | None) -> int:
+    """Bytes of the components as rows in the tiles' type, as they are made orthonormal, and as they are written."""
+    n, d = source.shape
+    return (k or 16) * ((tile_dtype(source.dtype).itemsize + 3 * 8) * d + 3 * 8 * n) + 64 * d if axis == 1 else 0
 
 
 def _tile_bytes(source: Source, statistic: Statistic, n_full: int, width: int) -> int:

@@ -10,6 +10,7 @@ import copy
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -87,6 +88,8 @@ class GenotypeSource(Source):
     packed = True
 
     def __init__(self, name: str, samples: Mapping[str, Array], variants: Mapping[str, Array]):
+        # Loaded now, not by the first read: plans count what the process holds already.
+        import_module("streampca.sources.packed")
         self.name = name
         self.samples = _axis("sample", samples)
         self.features = _axis("variant", variants)

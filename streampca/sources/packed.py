@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+from numba import njit, types
+from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
@@ -19,34 +20,42 @@ Array = NDArray[Any]
 # Number of A1 alleles that each code stands for.
 DOSAGES = np.array([2.0, np.nan, 1.0, 0.0])
 MISSING = 1
+# The lower bit of each of the 32 codes of a word.
+EVEN = np.uint64(0x5555555555555555)
 # Codes of 0, 1 and 2 copies of A1, and of a missing call.
 CODES = np.array([3, 2, 0, 1], np.uint8)
+
+
+@intrinsic
+def popcount(context: Any, word: Any) -> Any:  # noqa: ARG001
+    """Count the bits of a 64-bit word that are set: one instruction."""
+
+    def generate(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
+        return builder.ctpop(arguments[0])
+
+    return types.uint64(types.uint64), generate
 
 
 @njit(nogil=True, cache=True)
 def count_codes(packed: Array, n_samples: int) -> Array:  # pragma: no cover - compiled
     """Return how often each code occurs in each row of packed (t x bytes), (t x 4); padding is not looked at."""
-    full = n_samples // 4
     counts = np.zeros((packed.shape[0], 4), np.int64)
+    n_words = n_samples // 32
     for v in range(packed.shape[0]):
-        low = high = both = 0
-        for j in range(full):
-            byte = packed[v, j]
-            a, b = byte & 0x55, (byte >> 1) & 0x55
-            c = a & b
-            # Sums of the four bits at even places.
-            low += (a & 1) + ((a >> 2) & 1) + ((a >> 4) & 1) + (a >> 6)
-            high += (b & 1) + ((b >> 2) & 1) + ((b >> 4) & 1) + (b >> 6)
-            both += (c & 1) + ((c >> 2) & 1) + ((c >> 4) & 1) + (c >> 6)
-        for s in range(4 * full, n_samples):
-            code = (packed[v, s >> 2] >> (2 * (s & 3))) & 3
-            low += code & 1
-            high += code >> 1
-            both += 1 if code == 3 else 0
-        counts[v, 1] = low - both
-        counts[v, 2] = high - both
-        counts[v, 3] = both
-        counts[v, 0] = n_samples - low - high + both
+        words = packed[v, : 8 * n_words].view(np.uint64)
+        low = high = both = np.uint64(0)
+        for j in range(n_words):
+            a = words[j] & EVEN
+            b = (words[j] >> np.uint64(1)) & EVEN
+            low += popcount(a)
+            high += popcount(b)
+            both += popcount(a & b)
+        counts[v, 1] = np.int64(low - both)
+        counts[v, 2] = np.int64(high - both)
+        counts[v, 3] = np.int64(both)
+        for s in range(32 * n_words, n_samples):
+            counts[v, (packed[v, s >> 2] >> (2 * (s & 3))) & 3] += 1
+        counts[v, 0] = n_samples - counts[v, 1] - counts[v, 2] - counts[v, 3]
     return counts
 
 
@@ -74,17 +83,20 @@ def decode(packed: Array, table: Array, out: Array) -> None:  # pragma: no cover
 @njit(nogil=True, cache=True)
 def count_missing(packed: Array, totals: Array) -> None:  # pragma: no cover - compiled
     """Add to totals (n_samples) how many missing calls each sample has in the rows of packed (t x bytes)."""
+    n_samples = totals.size
+    n_words = n_samples // 32
     for v in range(packed.shape[0]):
-        for j in range(packed.shape[1]):
-            byte = packed[v, j]
-            gaps = byte & ~(byte >> 1) & 0x55
+        words = packed[v, : 8 * n_words].view(np.uint64)
+        for j in range(n_words):
+            gaps = words[j] & ~(words[j] >> np.uint64(1)) & EVEN
             while gaps:
-                place = 0
-                while not (gaps >> (2 * place)) & 1:
-                    place += 1
-                gaps &= gaps - 1
-                if 4 * j + place < totals.size:
-                    totals[4 * j + place] += 1
+                # Bits below the lowest one set: two for each sample before it.
+                below = popcount((gaps & (~gaps + np.uint64(1))) - np.uint64(1))
+                totals[32 * j + (below >> np.uint64(1))] += 1
+                gaps &= gaps - np.uint64(1)
+        for s in range(32 * n_words, n_samples):
+            if (packed[v, s >> 2] >> (2 * (s & 3))) & 3 == MISSING:
+                totals[s] += 1
 
 
 @njit(nogil=True, cache=True)
@@ -122,23 +134,21 @@ def pack_alleles(calls: Array, first: int, out: Array) -> None:  # pragma: no co
     A call holds the numbers of its alleles: 0 is A2, any above it A1, -1 is missing, and -2 in the second place stands
     for a haploid call, which counts double. A call with a missing allele is missing.
     """
-    n_samples, ploidy = calls.shape[1], calls.shape[2]
+    n_samples, second = calls.shape[1], calls.shape[2] - 1
+    begin, lead = first >> 2, first & 3
+    n_bytes = (lead + n_samples + 3) >> 2
+    # One code to a byte, then four joined: two loops that run several samples at a time.
+    codes = np.zeros(4 * n_bytes, np.uint8)
     for v in range(calls.shape[0]):
-        byte = out[v, first >> 2] & ((1 << (2 * (first & 3))) - 1) if first & 3 else 0
+        for s in range(lead):
+            codes[s] = (out[v, begin] >> (2 * s)) & 3
         for s in range(n_samples):
-            a = calls[v, s, 0]
-            b = calls[v, s, 1] if ploidy == 2 else -2
-            if b == -2:
-                b = a
-            # Two bits: 00 for both A1, 10 for one of each, 11 for both A2; 01, missing, if either is below zero.
-            code = MISSING if (a < 0) | (b < 0) else ((a == 0) | (b == 0)) << 1 | ((a == 0) & (b == 0))
-            place = (first + s) & 3
-            byte |= code << (2 * place)
-            if place == 3:
-                out[v, (first + s) >> 2] = byte
-                byte = 0
-        if (first + n_samples) & 3:
-            out[v, (first + n_samples) >> 2] = byte
+            a, b = calls[v, s, 0], calls[v, s, second]
+            b = a if b == -2 else b
+            none = (a == 0) + (b == 0)
+            codes[lead + s] = MISSING if (a < 0) | (b < 0) else none + (none > 0)
+        for j in range(n_bytes):
+            out[v, begin + j] = codes[4 * j] | codes[4 * j + 1] << 2 | codes[4 * j + 2] << 4 | codes[4 * j + 3] << 6
 
 
 @njit(nogil=True, cache=True)

@@ -1,0 +1,283 @@
+"""Pruning variants by linkage disequilibrium, out of core: one read of the file, one window of it in memory.
+
+The rule is that of plink's --indep-pairwise, as PLINK 1.9 and PLINK 2.0 up to alpha 3 have it (later ones:
+--indep-order 1). In each window, every variant still there is compared with those after it, until one has a squared
+correlation with it above the limit; then the one of the two with the rarer minor allele goes, the later one if they are
+equal, and the turn passes to the next variant. This is repeated until nothing is left to compare; what went is not seen
+by later windows, and no pair is compared twice.
+
+A genotype is -1, 0 or 1, and correlations are over the samples with calls of both variants. Kept as two bits a sample,
+in two planes,
+
+    whole   the two alleles are the same                          missing calls have neither bit,
+    second  at least one allele is A2                             two of A2 have both
+
+all sums that a correlation needs are counts of bits, and exact.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+from numba.extending import intrinsic
+
+from streampca.budget import cpu_count
+from streampca.errors import InputError
+from streampca.progress import Progress, Step, silent
+from streampca.sources.base import Array
+from streampca.sources.genotypes import CHUNK, GenotypeSource, chromosome
+
+# Squared correlations above the limit by no more than rounding do not count, as in PLINK.
+SLACK = 1 + 2.0**-44
+# Four missing calls.
+GAPS = 0x55
+EVEN = np.uint64(0x5555555555555555)
+ONE = np.uint64(1)
+
+
+def prune(
+    source: GenotypeSource, *, window: str | int = "50", step: int = 5, r2: float = 0.2, progress: Progress = silent
+) -> Array:
+    """Tell which variants to keep, so that no two of them close by are strongly correlated.
+
+    Variants that do not vary are not kept. All samples count, and all chromosomes as if they came in pairs.
+
+    Parameters
+    ----------
+    source : genotypes, sorted by position within each chromosome.
+    window : how far to look: a number of variants ("50"), or of kilobases ("500kb").
+    step : variants by which the window moves on; 1 if it is in kilobases.
+    r2 : largest squared correlation that two variants of a window may have.
+    progress : called after each read.
+
+    Returns
+    -------
+    kept : mask of the source's variants.
+    """
+    size, kilobases = _parse_window(window)
+    if not (isinstance(step, (int, np.integer)) and step >= 1):
+        raise InputError(f"step={step!r} cannot be used; give a whole number of variants, at least 1")
+    if kilobases and step != 1:
+        raise InputError(f"step={step} cannot be used with window={window!r}; a window in kilobases needs step=1")
+    if not kilobases and step > size:
+        raise InputError(f"step={step} is longer than window={window}, so that pairs are missed; give at most {size}")
+    if not (isinstance(r2, (int, float)) and 0 <= r2 <= 1):
+        raise InputError(f"r2={r2!r} cannot be used; give a number from 0 to 1")
+    runs = _chromosomes(source)
+    positions, kept = source.label("position"), np.zeros(len(source.features), bool)
+    lock, began, done = threading.Lock(), time.monotonic(), 0
+    total = sum(len(range(start, stop, CHUNK)) for start, stop in runs)
+
+    def advance() -> None:
+        nonlocal done
+        with lock:
+            done += 1
+            progress(Step(0, "pruning", done, total, time.monotonic() - began))
+
+    def prune_run(run: tuple[int, int]) -> None:
+        here = slice(*run)
+        starts, ends = _windows(positions[here], size, int(step), kilobases)
+        _prune_run(source, run, starts, ends, r2 * SLACK, kept[here], advance)
+
+    with ThreadPoolExecutor(cpu_count()) as pool:
+        list(pool.map(prune_run, runs))
+    return kept
+
+
+def write_lists(source: GenotypeSource, kept: Array, prefix: Path, overwrite: bool = False) -> list[Path]:
+    """Write ids of variants, those kept to prefix.prune.in and the others to prefix.prune.out; returns the paths."""
+    ids = source.label("variant_id")
+    if len(set(ids.tolist())) < ids.size:
+        raise InputError(f"{source.name}: ids of variants occur twice; make them differ with plink2 --set-all-var-ids")
+    lists = {Path(f"{prefix}.prune.in"): ids[kept], Path(f"{prefix}.prune.out"): ids[~kept]}
+    existing = [path for path in lists if path.exists()]
+    if existing and not overwrite:
+        raise InputError(f"{existing[0]}: exists already; choose another --out or add --overwrite")
+    for path, chosen in lists.items():
+        path.write_text("".join(f"{name}\n" for name in chosen))
+    return list(lists)
+
+
+def _parse_window(window: str | int) -> tuple[int, bool]:
+    """Return the window's length, in variants or bases, and whether it is the latter."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*(kb)?\s*", str(window), re.IGNORECASE)
+    kilobases = bool(match and match[2])
+    length = float(match[1]) * (1000 if kilobases else 1) if match else 0.0
+    if length < 1 or not (kilobases or length.is_integer()):
+        raise InputError(f"window={window!r} cannot be used; give a number of variants (50) or kilobases (500kb)")
+    return int(length * SLACK), kilobases
+
+
+def _chromosomes(source: GenotypeSource) -> list[tuple[int, int]]:
+    """Return the first variant of each chromosome and the one after its last; refuse files that are not sorted."""
+    codes, positions = source.label("chromosome"), source.label("position")
+    edges = np.flatnonzero(codes[1:] != codes[:-1]) + 1
+    runs = list(pairwise([0, *edges.tolist(), len(codes)]))
+    seen: set[str] = set()
+    for start, stop in runs:
+        back = np.flatnonzero(positions[start + 1 : stop] < positions[start : stop - 1])
+        name = chromosome(str(codes[start]))
+        if name in seen or back.size:
+            i = start if name in seen else start + 1 + int(back[0])
+            found = f"{source.label('variant_id')[i]} at {codes[i]}:{positions[i]}"
+            reason = "comes after another chromosome" if name in seen else f"comes after {positions[i - 1]}"
+            raise InputError(
+                f"{source.name}: positions are not sorted, variant {found} {reason}; "
+                "sort the file with plink2 --sort-vars and --make-pgen, then --make-bed"
+            )
+        seen.add(name)
+    return runs
+
+
+def _windows(positions: Array, size: int, step: int, kilobases: bool) -> tuple[Array, Array]:
+    """Return where the windows of a chromosome begin and end, each window with variants that are not in the last."""
+    n = len(positions)
+    if kilobases:
+        ends = np.searchsorted(positions, positions + size, side="right")
+        starts = np.flatnonzero(np.diff(ends, prepend=0))
+        return starts, ends[starts]
+    starts = step * np.arange(-(-max(n - size, 0) // step) + 1)
+    return starts, np.minimum(starts + size, n)
+
+
+def _prune_run(
+    source: GenotypeSource, run: tuple[int, int], starts: Array, ends: Array, limit: float, kept: Array,
+    advance: Callable[[], None],
+) -> None:  # fmt: skip
+    """Prune one chromosome: read on, do the windows that are complete, forget what is before the next one."""
+    n_samples = len(source.samples)
+    n_words = -(-n_samples // 64)
+    # Variant i of the chromosome is at i modulo the number of slots.
+    n_slots = int((ends - starts).max()) + CHUNK
+    planes = np.empty((n_slots, 2, n_words), np.uint64)
+    counts, unchecked = np.empty((n_slots, 3), np.int64), np.empty(n_slots, np.int64)
+    padded = np.empty((CHUNK, 16 * n_words), np.uint8)
+    todo = 0
+    for start in range(*run, CHUNK):
+        stop = min(start + CHUNK, run[1])
+        packed, _ = source.read_packed(start, stop)
+        _pad(packed, n_samples, padded)
+        unpack(padded[: stop - start].view(np.uint64), start - run[0], planes, counts, unchecked, kept)
+        ready = int(np.searchsorted(ends, stop - run[0], side="right"))
+        thin(starts[todo:ready], ends[todo:ready], n_samples, limit, planes, counts, unchecked, kept)
+        todo = ready
+        advance()
+
+
+def _pad(packed: Array, n_samples: int, out: Array) -> None:
+    """Copy packed rows into longer ones, with missing calls where there are no samples."""
+    rows, (full, rest) = out[: len(packed)], divmod(n_samples, 4)
+    rows[:, :full] = packed[:, :full]
+    rows[:, full:] = GAPS
+    if rest:
+        used = (1 << 2 * rest) - 1
+        rows[:, full] = (packed[:, full] & used) | (GAPS & ~used)
+
+
+def _popcount(_: Any, word: Any) -> Any:
+    """Count the bits of a word, by the machine's own instruction."""
+    return types.int64(word), lambda context, builder, signature, args: builder.ctpop(args[0])  # noqa: ARG005
+
+
+popcount: Any = intrinsic(_popcount)
+
+
+@njit(nogil=True, cache=True)
+def unpack(
+    words: Array, first: int, planes: Array, counts: Array, unchecked: Array, kept: Array
+) -> None:  # pragma: no cover - compiled
+    """Make planes and counts of packed variants (t x 2 n_words), the first of which is variant `first`.
+
+    Two words of 32 samples make one of 64, the samples of the one at even bits and of the other at odd bits; their
+    order does not matter.
+    """
+    n_slots, _, n_words = planes.shape
+    for v in range(words.shape[0]):
+        slot = (first + v) % n_slots
+        whole, second = planes[slot, 0], planes[slot, 1]
+        called = same = twos = 0
+        for w in range(n_words):
+            a, b = words[v, 2 * w], words[v, 2 * w + 1]
+            low = (a & EVEN) | ((b & EVEN) << ONE)
+            high = ((a >> ONE) & EVEN) | (b & ~EVEN)
+            whole[w], second[w] = ~(low ^ high), high
+            called += popcount(whole[w] | high)
+            same += popcount(whole[w])
+            twos += popcount(whole[w] & high)
+        total = 2 * twos - same
+        counts[slot, 0], counts[slot, 1], counts[slot, 2] = called, total, same
+        unchecked[slot] = first + v + 1
+        kept[first + v] = same * called > total * total
+
+
+@njit(nogil=True, cache=True)
+def thin(
+    starts: Array, ends: Array, n_samples: int, limit: float, planes: Array, counts: Array, unchecked: Array,
+    kept: Array,
+) -> None:  # fmt: skip # pragma: no cover - compiled
+    """Take out of each window what is correlated with others of it."""
+    n_slots = len(planes)
+    for window in range(len(starts)):
+        end = ends[window]
+        changed = True
+        while changed:
+            changed = False
+            for i in range(starts[window], end):
+                if not kept[i]:
+                    continue
+                a = i % n_slots
+                j = unchecked[a]
+                while j < end:
+                    b = j % n_slots
+                    j += 1
+                    if kept[j - 1] and above(planes[a], planes[b], counts[a], counts[b], n_samples, limit):
+                        # The commoner its major allele, the rarer its minor one.
+                        if abs(counts[a, 1]) * counts[b, 0] > abs(counts[b, 1]) * counts[a, 0]:
+                            kept[i] = False
+                        else:
+                            kept[j - 1] = False
+                        changed = True
+                        break
+                unchecked[a] = j
+
+
+@njit(nogil=True, cache=True)
+def above(
+    planes_a: Array, planes_b: Array, counts_a: Array, counts_b: Array, n_samples: int, limit: float
+) -> bool:  # pragma: no cover - compiled
+    """Tell whether the squared correlation of two variants is above the limit."""
+    whole_a, second_a, whole_b, second_b = planes_a[0], planes_a[1], planes_b[0], planes_b[1]
+    n, sum_a, square_a = counts_a
+    _, sum_b, square_b = counts_b
+    same = other = 0
+    if counts_a[0] == n_samples and counts_b[0] == n_samples:
+        for w in range(len(whole_a)):
+            both = whole_a[w] & whole_b[w]
+            same += popcount(both)
+            other += popcount(both & (second_a[w] ^ second_b[w]))
+    else:
+        n = square_a = square_b = twos_a = twos_b = 0
+        for w in range(len(whole_a)):
+            wa, sa, wb, sb = whole_a[w], second_a[w], whole_b[w], second_b[w]
+            both = wa & wb
+            same += popcount(both)
+            other += popcount(both & (sa ^ sb))
+            in_a, in_b = wa | sa, wb | sb
+            n += popcount(in_a & in_b)
+            square_a += popcount(wa & in_b)
+            square_b += popcount(wb & in_a)
+            twos_a += popcount(wa & sa & in_b)
+            twos_b += popcount(wb & sb & in_a)
+        sum_a, sum_b = 2 * twos_a - square_a, 2 * twos_b - square_b
+    covariance = float((same - 2 * other) * n - sum_a * sum_b)
+    variance_a, variance_b = float(square_a * n - sum_a * sum_a), float(square_b * n - sum_b * sum_b)
+    return covariance * covariance > limit * variance_a * variance_b

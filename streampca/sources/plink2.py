@@ -1,0 +1,184 @@
+"""PLINK 2 files: .pgen (compressed genotypes), .pvar or .bim (variants), .psam or .fam (samples); through pgenlib."""
+
+from __future__ import annotations
+
+import math
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streampca.buffers import scratch
+from streampca.errors import InputError
+from streampca.sources.base import Array
+from streampca.sources.genotypes import CHUNK, TEXT, GenotypeSource, packed_width, refuse_duplicates
+from streampca.sources.plink1 import open_binary, read_bim, read_fam
+
+
+class PgenSource(GenotypeSource):
+    """Hard calls of a .pgen file; the allele counted, A1, is ALT: at a site with several of them, all count as one."""
+
+    def __init__(self, path: Path):
+        self._path = path
+        self._tables = _beside(path, ".pvar", ".bim"), _beside(path, ".psam", ".fam")
+        variant_table, sample_table = self._tables
+        super().__init__(
+            str(path),
+            read_psam(sample_table) if sample_table.suffix == ".psam" else read_fam(sample_table),
+            read_pvar(variant_table) if variant_table.suffix == ".pvar" else read_bim(variant_table),
+        )
+        n_alleles = 2 + np.strings.count(self.label("allele_1"), ",")
+        self._offsets = np.concatenate([[0], np.cumsum(n_alleles)]).astype(np.uintp)
+        self._readers = threading.local()
+        self._check_counts()
+
+    def _check_counts(self) -> None:
+        reader = self._open()
+        found = (reader.get_raw_sample_ct(), reader.get_variant_ct())
+        reader.close()
+        if found != self.shape:
+            variants, samples = self._tables
+            raise InputError(
+                f"{self._path}: holds {found[0]} samples and {found[1]} variants, but {samples.name} has "
+                f"{self.shape[0]} and {variants.name} {self.shape[1]}; the files are not of one set"
+            )
+
+    def _open(self, **counts: Any) -> Any:
+        open_binary(self._path).close()
+        try:
+            return _pgenlib().PgenReader(str(self._path).encode(), **counts)
+        except RuntimeError as error:
+            raise _unreadable(self._path, error) from error
+
+    def _reader(self) -> Any:
+        """Return this thread's reader; one must not be used by two."""
+        if not hasattr(self._readers, "pgen"):
+            n, m = self._n_stored, len(self._offsets) - 1
+            self._readers.pgen = self._open(raw_sample_ct=n, variant_ct=m, allele_idx_offsets=self._offsets)
+        return self._readers.pgen
+
+    @property
+    def overhead(self) -> float:  # type: ignore[override]
+        """Calls of one chunk, a byte each, and what the reader knows of where each variant lies."""
+        calls, index = self.chunks[1] * self._n_stored, 16 * len(self._offsets)
+        return (calls + index) / (math.prod(self.chunks) * self.item_bytes)
+
+    def read_stored(self, start: int, stop: int) -> tuple[Array, int]:
+        """Read a run of variants, a chunk at a time."""
+        from streampca.sources.packed import pack
+
+        reader = self._reader()
+        out = scratch("packed", (stop - start, packed_width(self._n_stored)), np.uint8)
+        for first in range(start, stop, CHUNK):
+            last = min(first + CHUNK, stop)
+            calls = scratch("calls", (last - first, self._n_stored), np.int8)
+            try:
+                reader.read_range(first, last, calls, allele_idx=0)
+            except RuntimeError as error:
+                raise _unreadable(self._path, error) from error
+            # Copies of REF become copies of all others; a missing call, -9, becomes 11, whose last bits mean missing.
+            np.subtract(2, calls, out=calls)
+            pack(calls, out[first - start : last - start])
+        return out, out.nbytes
+
+    def stamp(self) -> tuple[object, ...]:
+        """Size and time of the three files."""
+        stats = [path.stat() for path in (self._path, *self._tables)]
+        return ("plink2", *((stat.st_size, stat.st_mtime_ns) for stat in stats))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_readers"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._readers = threading.local()
+
+
+def _pgenlib() -> Any:
+    try:
+        import pgenlib
+    except ImportError as error:
+        raise InputError("reading .pgen needs pgenlib: pip install 'streampca[pgen]'") from error
+    return pgenlib
+
+
+def _unreadable(path: Path, error: RuntimeError) -> InputError:
+    told = error.args[0] if error.args else ""
+    reason = (told.decode(errors="replace") if isinstance(told, bytes) else str(told)).strip().rstrip(".")
+    return InputError(f"{path}: cannot be read ({reason}); restore it from a copy or write it again")
+
+
+def _beside(path: Path, *suffixes: str) -> Path:
+    """Return the first of the tables that lies beside a .pgen file."""
+    for suffix in suffixes:
+        if path.with_suffix(suffix).exists():
+            return path.with_suffix(suffix)
+    packed = path.with_suffix(f"{suffixes[0]}.zst")
+    if packed.exists():
+        raise InputError(
+            f"{packed}: is compressed, which is not read; "
+            f"decompress it with plink2 --zst-decompress {packed} {packed.with_suffix('')}"
+        )
+    raise InputError(f"{path}: there is no {' or '.join(suffixes)} beside it; put it there")
+
+
+def read_psam(path: Path) -> dict[str, Array]:
+    """Read the samples' labels; FID is 0 where there is none, as PLINK writes it."""
+    table = _read_columns(path, ("#FID", "#IID"), ("IID",), ("FID",))
+    iid = table["IID"]
+    fid = table.get("FID", ["0"] * len(iid))
+    refuse_duplicates(str(path), "sample", list(zip(fid, iid, strict=True)))
+    return {"fid": np.array(fid, TEXT), "iid": np.array(iid, TEXT)}
+
+
+def read_pvar(path: Path) -> dict[str, Array]:
+    """Read the variants' labels."""
+    table = _read_columns(path, ("#CHROM",), ("CHROM", "POS", "ID", "REF", "ALT"))
+    try:
+        position = np.array(table["POS"], np.int64)
+    except (ValueError, OverflowError) as error:
+        raise InputError(f"{path}: a position is not a whole number ({error}); check the column POS") from error
+    return {
+        "chromosome": np.array(table["CHROM"], TEXT),
+        "position": position,
+        "variant_id": np.array(table["ID"], TEXT),
+        "allele_1": np.array(table["ALT"], TEXT),
+        "allele_2": np.array(table["REF"], TEXT),
+    }
+
+
+def _read_columns(
+    path: Path, first: tuple[str, ...], needed: tuple[str, ...], wanted: tuple[str, ...] = ()
+) -> dict[str, list[str]]:
+    """Read columns of a table by name; its header begins with one of `first`, after lines that begin with ##."""
+    columns: dict[str, list[str]] = {}
+    places: list[int] = []
+    n_columns = 0
+    try:
+        with path.open() as file:
+            for number, line in enumerate(file, start=1):
+                fields = line.split()
+                if line.startswith("##") or not fields:
+                    continue
+                if not columns:
+                    names = [field.lstrip("#") for field in fields]
+                    absent = [name for name in needed if name not in names]
+                    if fields[0] not in first or absent:
+                        raise InputError(
+                            f"{path}: line {number} is no header with the columns {' '.join(needed)}; "
+                            "write it again with plink2 --make-pgen"
+                        )
+                    n_columns = len(names)
+                    columns = {name: [] for name in (*needed, *wanted) if name in names}
+                    places = [names.index(name) for name in columns]
+                    continue
+                if len(fields) != n_columns:
+                    raise InputError(f"{path}: line {number} has {len(fields)} columns, the header has {n_columns}")
+                for values, place in zip(columns.values(), places, strict=True):
+                    values.append(fields[place])
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: is not text ({error.reason}); check which file it is") from error
+    if not columns or not columns[needed[0]]:
+        raise InputError(f"{path}: is empty; there must be a line for each sample or variant")
+    return columns

@@ -1,0 +1,272 @@
+"""VCF Zarr stores, as bio2zarr and sgkit write them: called genotypes, or dosages.
+
+    call_genotype    variants x samples x ploidy, numbers of alleles: 0 is REF, -1 missing, -2 padding
+    call_dosage      variants x samples, expected copies of ALT, NaN missing
+
+References: https://github.com/sgkit-dev/vcf-zarr-spec
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import zarr
+from zarr.storage import FsspecStore
+
+from streampca.buffers import scratch
+from streampca.errors import InputError
+from streampca.sources.base import Array, Axis, Source
+from streampca.sources.genotypes import TEXT, GenotypeSource, packed_width, refuse_duplicates
+from streampca.sources.zarrs import ZarrArray, ZarrSource
+
+ZarrGroup: TypeAlias = Any  # zarr.Group, whose types differ from release to release
+
+CALLS, DOSAGES = "call_genotype", "call_dosage"
+
+
+class VcfZarrSource(GenotypeSource):
+    """Called genotypes of a VCF Zarr store, packed as they are read.
+
+    The allele counted, A1, is ALT: at a site with several of them, all count as one. A haploid call counts double, as
+    PLINK has it: one of an array of ploidy 1, or one padded by -2. A call that misses an allele (0/.) is missing.
+
+    Decoding takes far longer than reading packed rows does: `keeping` returns a source that keeps these.
+    """
+
+    def __init__(self, group: ZarrGroup):
+        array = _member(group, CALLS)
+        self._calls = ZarrSource(array)
+        if array.ndim != 3 or array.dtype.kind not in "iu" or array.shape[2] not in (1, 2):
+            raise InputError(
+                f"{self._calls.name}: {array.dtype} of shape {array.shape} is not read; "
+                "genotypes are integers, variants x samples x ploidy 1 or 2"
+            )
+        super().__init__(group_name(group), *_labels(group, array.shape))
+        self._dtype = self._calls.dtype.newbyteorder("=")
+        # One chunk of the store: variants x samples.
+        self._unit = (self._calls.chunks[0], self._calls.chunks[1] // array.shape[2])
+        self._keep_nothing()
+
+    def _keep_nothing(self) -> None:
+        self._room = 0
+        self._kept: dict[tuple[int, int], Array] = {}
+        self._lock = threading.Lock()
+
+    def keeping(self, n_bytes: int) -> VcfZarrSource:
+        """Return the same source, which keeps so many bytes of what was read; a copy of it (`take`) keeps none."""
+        keeper = copy.copy(self)
+        keeper._room = n_bytes
+        return keeper
+
+    @property
+    def chunks(self) -> tuple[int, int]:  # type: ignore[override]
+        """All samples of the variants that one chunk of the store holds."""
+        return len(self.samples), min(self._unit[0], len(self.features))
+
+    @property
+    def overhead(self) -> float:  # type: ignore[override]
+        """One chunk of the store decoded, cut and compressed, and its rows packed."""
+        decoded = math.prod(self._calls.chunks) * self._calls.item_bytes
+        packed = self._unit[0] * packed_width(self._n_stored)
+        return ((2 + self._calls.overhead) * decoded + packed) / (math.prod(self.chunks) * self.item_bytes)
+
+    def read_packed(self, start: int, stop: int) -> tuple[Array, int]:
+        """Read from memory, or from the store and keep it if there is room."""
+        kept = self._kept.get((start, stop))
+        if kept is not None:
+            return kept, 0
+        packed, n_bytes = super().read_packed(start, stop)
+        with self._lock:
+            fits = self._room >= packed.nbytes
+            if fits:
+                self._room -= packed.nbytes
+        if fits:
+            self._kept[start, stop] = packed.copy()
+        return packed, n_bytes
+
+    def read_stored(self, start: int, stop: int) -> tuple[Array, int]:
+        """Read a run of variants, chunk by chunk."""
+        out = scratch("rows", (stop - start, packed_width(self._n_stored)), np.uint8)
+        n_bytes = 0
+        for _, first, last in by_chunk(np.arange(start, stop), self._unit[0]):
+            n_bytes += self._pack(first, last, out[first - start : last - start])
+        return out, n_bytes
+
+    def _read_variants(self, start: int, stop: int) -> tuple[Array, int]:
+        """Read chosen variants: each chunk once, however they lie in it."""
+        if self._variants is None:
+            return self.read_stored(start, stop)
+        rows = self._variants[start:stop]
+        width = packed_width(self._n_stored)
+        out = scratch("variants", (len(rows), width), np.uint8)
+        n_bytes = 0
+        for places, first, last in by_chunk(rows, self._unit[0]):
+            block = scratch("rows", (last - first, width), np.uint8)
+            n_bytes += self._pack(first, last, block)
+            out[places] = block[rows[places] - first]
+        return out, n_bytes
+
+    def _pack(self, start: int, stop: int, out: Array) -> int:
+        """Pack variants of one chunk, all samples; only one chunk is in memory at a time. Returns the bytes fetched."""
+        from streampca.sources.packed import pack_alleles
+
+        n_bytes = 0
+        for first in range(0, self._n_stored, self._unit[1]):
+            last = min(first + self._unit[1], self._n_stored)
+            calls, fetched = self._calls.read_block(slice(start, stop), slice(first, last))
+            pack_alleles(calls.astype(self._dtype, copy=False), first, out)
+            n_bytes += fetched
+        return n_bytes
+
+    def stamp(self) -> tuple[object, ...]:
+        """Metadata, and size and time of some chunks."""
+        return ("vcf_zarr", self._calls.fingerprint())
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in ("_room", "_kept", "_lock")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._keep_nothing()
+
+
+class DosageSource(Source):
+    """Dosages of a VCF Zarr store, samples x variants; NaN where missing."""
+
+    def __init__(self, group: ZarrGroup, variable: str = DOSAGES):
+        array = _member(group, variable)
+        self._values = ZarrSource(array)
+        if array.ndim != 2 or array.dtype.kind != "f":
+            raise InputError(
+                f"{self._values.name}: {array.dtype} of shape {array.shape} is not read; "
+                "dosages are floats, variants x samples"
+            )
+        samples, variants = _labels(group, array.shape)
+        self.name = self._values.name
+        self.samples = Axis(("sample",), array.shape[1:], {k: (("sample",), v) for k, v in samples.items()})
+        self.features = Axis(("variant",), array.shape[:1], {k: (("variant",), v) for k, v in variants.items()})
+        self.dtype = self._values.dtype
+        self.chunks = self._values.chunks[::-1]
+        self.overhead, self.costly = self._values.overhead, True
+
+    def read_block(self, outer_samples: slice, outer_features: slice) -> tuple[Array, int]:
+        """Read whole chunks, and hand them out as samples x variants."""
+        block, n_bytes = self._values.read_block(outer_features, outer_samples)
+        return block.T, n_bytes
+
+    def fingerprint(self) -> str:
+        """Return that of the array."""
+        return self._values.fingerprint()
+
+
+def by_chunk(rows: Array, length: int) -> Iterator[tuple[Array, int, int]]:
+    """Part rows by the chunk they lie in; yields their places, and the range of rows that holds them."""
+    chunk = rows // length
+    for which in np.unique(chunk):
+        places = np.flatnonzero(chunk == which)
+        yield places, int(rows[places].min()), int(rows[places].max()) + 1
+
+
+def _labels(group: ZarrGroup, shape: tuple[int, ...]) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Return the labels of the samples and of the variants."""
+    name = group_name(group)
+    samples = _text(group, "sample_id", shape[1:2])
+    refuse_duplicates(name, "sample", samples.tolist())
+    contigs, codes = _text(group, "contig_id"), _values(group, "variant_contig", shape[:1])
+    if codes.dtype.kind not in "iu" or codes.min(initial=0) < 0 or codes.max(initial=0) >= max(1, len(contigs)):
+        raise InputError(f"{name}: variant_contig is no index into the {len(contigs)} of contig_id; write it again")
+    if "variant_id" in group:
+        ids = _text(group, "variant_id", shape[:1])
+        ids[ids == ""] = "."
+    else:
+        ids = np.full(shape[:1], ".", TEXT)
+    alleles = _text(group, "variant_allele", shape[:1])
+    if alleles.ndim != 2 or alleles.shape[1] < 1:
+        raise InputError(f"{name}: variant_allele has the shape {alleles.shape}; expected variants x alleles")
+    variants = {
+        "chromosome": contigs[codes],
+        "position": _values(group, "variant_position", shape[:1]).astype(np.int64),
+        "variant_id": ids,
+        "allele_1": _joined(alleles[:, 1:]),
+        "allele_2": alleles[:, 0],
+    }
+    return {"fid": samples, "iid": samples}, variants
+
+
+def _joined(alleles: Array) -> Array:
+    """Return the ALT alleles of each variant parted by commas, "." where there are none; a row is padded with ""."""
+    joined: Array = np.full(len(alleles), "", TEXT)
+    for column in alleles.T:
+        both = (joined != "") & (column != "")
+        joined = np.strings.add(np.strings.add(joined, np.where(both, ",", "").astype(TEXT)), column)
+    joined[joined == ""] = "."
+    return joined
+
+
+def _text(group: ZarrGroup, name: str, shape: tuple[int, ...] = ()) -> Array:
+    return _values(group, name, shape).astype(TEXT)
+
+
+def _values(group: ZarrGroup, name: str, shape: tuple[int, ...] = ()) -> Array:
+    """Read all of an array whose first dimensions must have this shape."""
+    array = _member(group, name)
+    if array.shape[: len(shape)] != shape:
+        raise InputError(
+            f"{group_name(group)}: {name} has the shape {array.shape}, but there are {shape[0]} in the calls; "
+            "write the store again"
+        )
+    try:
+        return np.asarray(array[...])
+    except (OSError, RuntimeError, ValueError, TypeError) as error:
+        first = str(error).partition("\n")[0]
+        raise InputError(
+            f"{group_name(group)}/{name}: cannot be read ({first}); check the store against a copy"
+        ) from error
+
+
+def _member(group: ZarrGroup, name: str) -> ZarrArray:
+    """Return an array of a group; one whose codecs would run what lies in the file is refused."""
+    if name not in group or not isinstance(group[name], zarr.Array):
+        raise InputError(f"{group_name(group)}: has no array {name}; check that it is a VCF Zarr store")
+    array = group[name]
+    if "'pickle'" in str(array.metadata.to_dict()):
+        raise InputError(f"{group_name(group)}/{name}: is pickled, which is not safe to read; write the store again")
+    return array
+
+
+def group_name(group: ZarrGroup) -> str:
+    """Return the path or URL of a group."""
+    return str(group.store_path).removeprefix("file://")
+
+
+def _open_group(data: str | Path | ZarrGroup) -> ZarrGroup | None:
+    """Return the group at a path or URL, None if there is none."""
+    if isinstance(data, zarr.Group):
+        return data
+    location = str(data)
+    try:
+        store = FsspecStore.from_url(location, read_only=True) if "://" in location else location
+        return zarr.open_group(store, mode="r")
+    except (ImportError, OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def is_vcf_zarr(data: str | Path | ZarrGroup) -> bool:
+    """Tell whether a path, URL or group is a VCF Zarr store with genotypes or dosages."""
+    group = _open_group(data)
+    return group is not None and "variant_position" in group and (CALLS in group or DOSAGES in group)
+
+
+def open_vcf_zarr(data: str | Path | ZarrGroup, variable: str | None = None) -> VcfZarrSource | DosageSource:
+    """Open the genotypes of a VCF Zarr store, or its dosages where there are none or these are asked for by name."""
+    group = _open_group(data)
+    if group is None:
+        raise InputError(f"{data}: there is no Zarr group here; check the path")
+    name = variable or (CALLS if CALLS in group or DOSAGES not in group else DOSAGES)
+    return VcfZarrSource(group) if name == CALLS else DosageSource(group, name)

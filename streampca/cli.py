@@ -327,23 +327,24 @@ def info(path: str, as_json: bool, variable: str | None, sample_dims: str | None
 
 
 @cli.command()
-@click.argument("story", type=click.Choice(["groups", "digits"]), default="groups")
+@click.argument("story", type=click.Choice(["groups", "genotypes", "digits"]), default="groups")
 @click.option(
     "--out", type=click.Path(path_type=Path), default=Path("demo-output"), show_default=True, help="Folder to write to."
 )
 @click.option("--memory", default="400MB", show_default=True, help="Limit that the run must keep to.")
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 def demo(story: str, out: Path, memory: str, quiet: bool) -> None:
-    """Simulate data larger than the memory limit, find its components, draw them; or the same of handwritten digits."""
-    from streampca.demo import demo_digits, demo_groups
+    """Simulate data larger than the memory limit, or genotypes, or take handwritten digits; find components, draw."""
+    from streampca.demo import demo_digits, demo_genotypes, demo_groups
 
     out.mkdir(parents=True, exist_ok=True)
     if story == "digits":
         picture = demo_digits(out, click.echo)
     else:
         with _progress(quiet) as progress:
-            picture = demo_groups(out, memory, progress, click.echo)
-        _print_stored(out / "groups.pca.zarr", as_json=False)
+            tell = demo_groups if story == "groups" else demo_genotypes
+            picture = tell(out, memory, progress, click.echo)
+        _print_stored(out / f"{story}.pca.zarr", as_json=False)
     click.echo(f"picture: {picture}")
 
 
@@ -426,8 +427,9 @@ def _print_result(columns: dict[str, Any], a: dict[str, Any], path: Path, as_jso
     for i, (value, share, bound) in enumerate(zip(*columns.values(), strict=True), start=1):
         together += share
         click.echo(f"{i:3d}  {value:12.6g}  {share:7.2%}  {together:8.2%}  {bound:11.1e}")
+    warm = " after a warm start on a tenth of the data" if a.get("warm_start_seconds") else ""
     click.echo(
-        f"{a['solver']}: {a['n_sweeps']} sweeps, {show_bytes(a['bytes_read'])} read, {a['seconds']:.1f} s, "
+        f"{a['solver']}: {a['n_sweeps']} sweeps{warm}, {show_bytes(a['bytes_read'])} read, {a['seconds']:.1f} s, "
         f"peak memory {show_bytes(a['peak_memory_bytes'])}"
     )
     if a.get("genotypes"):

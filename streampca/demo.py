@@ -36,6 +36,22 @@ def demo_groups(folder: Path, memory: str, progress: Progress, say: Callable[[st
     return picture
 
 
+def demo_genotypes(folder: Path, memory: str, progress: Progress, say: Callable[[str], None]) -> Path:
+    """Simulate populations that split and mix, find the components of their genotypes, draw them."""
+    from streampca.simulate_genotypes import BRANCHES, simulate_genotypes
+
+    n_samples, n_variants = 3_000, 60_000
+    prefix, result, picture = folder / "genotypes", folder / "genotypes.pca.zarr", folder / "genotypes.png"
+    say(f"Simulating {n_samples} samples of {np.prod(BRANCHES)} populations x {n_variants} variants, in {prefix}.bed")
+    population = simulate_genotypes(prefix, n_samples, n_variants, progress=progress)
+    say(f"Finding {N_COMPONENTS} components with at most {memory} of memory")
+    request = Request(N_COMPONENTS, memory=memory, progress=progress)
+    pca_to_store(open_source(prefix), request, result, True, {"n_components": N_COMPONENTS, "memory": memory})
+    title = f"{n_samples:,} samples x {n_variants:,} variants: {BRANCHES[0]} continents, a fifth of the people admixed"
+    draw_overview(load(result), picture, population // int(np.prod(BRANCHES[1:])), title)
+    return picture
+
+
 def demo_digits(folder: Path, say: Callable[[str], None]) -> Path:
     """Draw mean, components, J(m) and reconstructions of scikit-learn's digits; returns the picture."""
     from sklearn.datasets import load_digits

@@ -149,6 +149,7 @@ def components_in(result: xarray.Dataset) -> tuple[Components, dict[str, Array]]
         solver=str(result.attrs["solver"]),
         tile_dtype=str(result.attrs["tile_dtype"]),
         sweep_seconds=(),
+        warm_seconds=0.0,
         bytes_read=0,
         seconds=0.0,
         genotypes=True,

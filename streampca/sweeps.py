@@ -131,6 +131,7 @@ class Sweeps:
     threads : tasks at a time, when no `distributed.Client` is active.
     progress : called with a `Step` when a sweep starts and when a partition is done.
     note : what the progress shows beside the bar, set by the solver.
+    stage : what the progress calls these sweeps, if not what each is for.
     seconds, bytes_read : of the sweeps so far; warm_seconds, of a warm start before them.
     sample_missing : missing calls of each sample, once a sweep over genotypes has counted them.
     """
@@ -139,6 +140,7 @@ class Sweeps:
     threads: int = 1
     progress: Progress = silent
     note: str = ""
+    stage: str = ""
     seconds: list[float] = field(default_factory=list)
     warm_seconds: float = 0.0
     bytes_read: int = 0
@@ -154,7 +156,7 @@ class Sweeps:
         matrix = replace(self.matrix, partitions=self.matrix.partitions[step // 2 :: step])
         if matrix.filter is not None:
             matrix = replace(matrix, filter=replace(matrix.filter, mind=1.0))
-        return Sweeps(matrix, self.threads, self.progress)
+        return Sweeps(matrix, self.threads, self.progress, stage="warm start")
 
     def run(self, statistic: Statistic, label: str, check: bool = False) -> tuple[Any, Moments | None]:
         """Sweep once; returns the statistic's value, and the features' moments if they were not known before.
@@ -194,7 +196,7 @@ class Sweeps:
         count = len(self.matrix.partitions)
 
         def show(done: int) -> None:
-            self.progress(Step(self.n_sweeps + 1, label, done, count, time.monotonic() - started, self.note))
+            self.progress(Step(self.n_sweeps + 1, self.stage or label, done, count, time.monotonic() - started, self.note))
 
         show(0)
         client = active_client()

@@ -126,6 +126,7 @@ class Components:
     solver: str
     tile_dtype: str
     sweep_seconds: tuple[float, ...]
+    warm_seconds: float
     bytes_read: int
     seconds: float
     genotypes: bool = False
@@ -209,6 +210,7 @@ def fit_components(source: Source, request: Request, extra_sweeps: int = 0) -> t
         solver=chosen.name,
         tile_dtype=str(sweeps.matrix.dtype),
         sweep_seconds=tuple(sweeps.seconds),
+        warm_seconds=sweeps.warm_seconds,
         bytes_read=sweeps.bytes_read,
         seconds=time.monotonic() - started,
         genotypes=isinstance(source, GenotypeSource),

@@ -99,6 +99,7 @@ def provenance(found: Components, name: str, fingerprint: str, parameters: Mappi
         "n_missing": int(found.missing.sum()),
         "n_sweeps": found.n_sweeps,
         "sweep_seconds": json.dumps([round(s, 3) for s in found.sweep_seconds]),
+        "warm_start_seconds": round(found.warm_seconds, 3),
         "bytes_read": found.bytes_read,
         "seconds": found.seconds,
         "peak_memory_bytes": peak_memory(),

@@ -132,6 +132,7 @@ def components_of(summary: Summary, request: Request) -> Components:
         solver="covariance" if summary.exact else "sketch",
         tile_dtype="float64",
         sweep_seconds=(),
+        warm_seconds=0.0,
         bytes_read=0,
         seconds=0.0,
     )

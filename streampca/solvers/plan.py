@@ -36,6 +36,7 @@ POWER_SWEEPS = 20  # for each component
 # same bits: costs are compared for so many tasks at a time, and the basis may take this share of the memory limit.
 NOMINAL_THREADS = 4
 BASIS_SHARE = 0.2
+FLOAT32_TOL = 1e-5
 # A warm start takes a tenth of the partitions, which should be more than a few.
 WARM_PARTITIONS = 40
 
@@ -201,7 +202,9 @@ def _krylov(source: Source, axis: int, k: int | None, process: int, limit: int, 
     least = min(N, (k or b) + 2 * b)
     # Beside the basis: the product, its residual and their factors, and the Ritz vectors of a restart.
     others = 8 * N * (5 * b + (k or b))
-    tile = _tile_bytes(source, Statistic(), N, b)
+    # A tolerance that float32 cannot certify ends in tiles of float64.
+    itemsize = 8 if tol < FLOAT32_TOL else tile_dtype(source.dtype).itemsize
+    tile = itemsize // tile_dtype(source.dtype).itemsize * _tile_bytes(source, Statistic(), N, b)
     smallest = footprint(
         source, plan, tile, partial, others + 8 * N * least + _components_bytes(source, axis, k), process
     )
@@ -211,7 +214,7 @@ def _krylov(source: Source, axis: int, k: int | None, process: int, limit: int, 
         basis = least
     # Rows are kept for a somewhat shorter basis: mostly it does not grow as long as that.
     short = min(basis, max(least, (k or b) + 6 * b))
-    rows_bytes = tile_dtype(source.dtype).itemsize * source.shape[axis] * (short + b + (k or b))
+    rows_bytes = itemsize * source.shape[axis] * (short + b + (k or b))
     keep_rows = axis == 1 and k is not None and rows_bytes <= limit * BASIS_SHARE
     if keep_rows:
         basis = short

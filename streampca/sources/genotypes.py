@@ -6,10 +6,9 @@ packed rows, four samples to a byte; tiles are made straight from these.
 
 from __future__ import annotations
 
-import copy
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
 
@@ -116,7 +115,8 @@ class GenotypeSource(Source):
 
     def take(self, *, samples: Array | None = None, variants: Array | None = None, note: str = "") -> GenotypeSource:
         """Return the source of some samples and variants, each given as an index or a mask; a note says why."""
-        chosen = copy.copy(self)
+        chosen = object.__new__(type(self))
+        chosen.__dict__.update(self.__dict__)
         if samples is not None:
             chosen.samples = self.samples.take(samples)
             chosen._samples = _chosen(self._samples, self._n_stored, samples)
@@ -171,6 +171,11 @@ class GenotypeSource(Source):
         values = scratch("slab", (len(packed), len(self.samples)), np.float32)
         decode(packed, np.broadcast_to(DOSAGES.astype(np.float32), (len(packed), 4)), values)
         return values.T[outer_samples], n_bytes
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Ship what reading needs: tasks do without the labels, which may be large."""
+        bare = {name: replace(getattr(self, name), coords={}) for name in ("samples", "features")}
+        return {**self.__dict__, **bare}
 
     @abstractmethod
     def stamp(self) -> tuple[object, ...]:

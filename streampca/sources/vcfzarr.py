@@ -181,7 +181,7 @@ def _labels(group: ZarrGroup, shape: tuple[int, ...]) -> tuple[dict[str, Array],
     contigs, codes = _text(group, "contig_id"), _values(group, "variant_contig", shape[:1])
     if codes.dtype.kind not in "iu" or codes.min(initial=0) < 0 or codes.max(initial=0) >= max(1, len(contigs)):
         raise InputError(f"{name}: variant_contig is no index into the {len(contigs)} of contig_id; write it again")
-    if "variant_id" in group:
+    if _has(group, "variant_id"):
         ids = _text(group, "variant_id", shape[:1])
         ids[ids == ""] = "."
     else:
@@ -231,13 +231,26 @@ def _values(group: ZarrGroup, name: str, shape: tuple[int, ...] = ()) -> Array:
 
 
 def _member(group: ZarrGroup, name: str) -> ZarrArray:
-    """Return an array of a group; one whose codecs would run what lies in the file is refused."""
-    if name not in group or not isinstance(group[name], zarr.Array):
-        raise InputError(f"{group_name(group)}: has no array {name}; check that it is a VCF Zarr store")
-    array = group[name]
+    """Return an array of a group; one whose codec would run what lies in the file is refused."""
+    where = group_name(group)
+    try:
+        array = group[name] if _has(group, name) else None
+    except (KeyError, ValueError, TypeError) as error:
+        first = str(error).partition("\n")[0]
+        raise InputError(f"{where}/{name}: cannot be opened ({first}); write the store again") from error
+    if not isinstance(array, zarr.Array):
+        raise InputError(f"{where}: has no array {name}; check that it is a VCF Zarr store")
     if "'pickle'" in str(array.metadata.to_dict()):
-        raise InputError(f"{group_name(group)}/{name}: is pickled, which is not safe to read; write the store again")
+        raise InputError(f"{where}/{name}: is pickled, which is not safe to read; write the store again")
     return array
+
+
+def _has(group: ZarrGroup, name: str) -> bool:
+    """Tell whether a group has a member, be it one that cannot be opened."""
+    try:
+        return name in group
+    except (KeyError, ValueError, TypeError):
+        return True
 
 
 def group_name(group: ZarrGroup) -> str:
@@ -260,7 +273,7 @@ def _open_group(data: str | Path | ZarrGroup) -> ZarrGroup | None:
 def is_vcf_zarr(data: str | Path | ZarrGroup) -> bool:
     """Tell whether a path, URL or group is a VCF Zarr store with genotypes or dosages."""
     group = _open_group(data)
-    return group is not None and "variant_position" in group and (CALLS in group or DOSAGES in group)
+    return group is not None and _has(group, "variant_position") and (_has(group, CALLS) or _has(group, DOSAGES))
 
 
 def open_vcf_zarr(data: str | Path | ZarrGroup, variable: str | None = None) -> VcfZarrSource | DosageSource:
@@ -268,5 +281,5 @@ def open_vcf_zarr(data: str | Path | ZarrGroup, variable: str | None = None) -> 
     group = _open_group(data)
     if group is None:
         raise InputError(f"{data}: there is no Zarr group here; check the path")
-    name = variable or (CALLS if CALLS in group or DOSAGES not in group else DOSAGES)
+    name = variable or (CALLS if _has(group, CALLS) or not _has(group, DOSAGES) else DOSAGES)
     return VcfZarrSource(group) if name == CALLS else DosageSource(group, name)

@@ -126,7 +126,7 @@ def footprint(
     slab = int(plan.slab_length * row_bytes)
     chunk = math.prod(source.chunks) * source.item_bytes
     many_chunks = slab > chunk
-    reading = slab + int(source.overhead * chunk) + (chunk if many_chunks and source.overhead else 0)
+    reading = slab + int(source.overhead * chunk) + (int(chunk) if many_chunks and source.overhead else 0)
     if isinstance(source, DaskSource):
         reading = 2 * slab  # the blocks, and the same joined
     waiting = min(len(plan.partitions), math.ceil(math.log2(max(2, len(plan.partitions)))) + 1)

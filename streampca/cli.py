@@ -71,7 +71,9 @@ genotype_options = _together(
     click.option("--maf", type=float, help="Leave out variants whose rarer allele is rarer than this."),
     click.option("--geno", type=float, help="Leave out variants with a larger share of missing calls."),
     click.option("--mind", type=float, help="Leave out samples with a larger share of missing calls."),
-    click.option("--keep", type=existing, help="Use the samples of this list alone: FID and IID, or IID, in each line."),
+    click.option(
+        "--keep", type=existing, help="Use the samples of this list alone: FID and IID, or IID, in each line."
+    ),
     click.option("--remove", type=existing, help="Do not use the samples of this list."),
     click.option("--extract", type=existing, help="Use the variants of this list alone: one id in each line."),
     click.option("--exclude", type=existing, help="Do not use the variants of this list."),
@@ -91,10 +93,10 @@ def _open(source: str, variable: str | None, sample_dims: str | None, choice: di
     from streampca.sources import is_genotypes, open_genotypes, open_source
 
     given = {name: choice[name] for name in GENOTYPE_CHOICES if choice.get(name)}
-    if is_genotypes(source, variable):
+    if is_genotypes(source):
         if given.pop("all_chromosomes", False):
             given["autosomes"] = False
-        return open_genotypes(source, **given)
+        return open_genotypes(source, variable=variable, **given)
     if given:
         option = next(iter(given)).replace("_", "-")
         raise InputError(f"{source}: --{option} is for genotypes (.bed, .pgen, VCF Zarr); leave it out")
@@ -123,7 +125,7 @@ def cli() -> None:
     type=click.Choice(["auto", "none", "unit", "patterson"]),
     default="auto",
     show_default=True,
-    help="unit: divide by the standard deviation; patterson: of allele counts; auto: patterson for genotypes, else none.",
+    help="unit: divide by the deviation; patterson: for allele counts; auto: patterson for genotypes, else none.",
 )
 @click.option(
     "--missing",
@@ -154,10 +156,10 @@ def pca(
 
     from streampca.models.components import Request
     from streampca.results import check_output, pca_to_store
-    from streampca.sources.genotypes import GenotypeSource
+    from streampca.sources.genotypes import VariantSource
 
     data = _open(source, variable, sample_dims, choice)
-    if (ld_prune is not None or outliers) and not isinstance(data, GenotypeSource):
+    if (ld_prune is not None or outliers) and not isinstance(data, VariantSource):
         raise InputError(f"{source}: --ld-prune and --outliers are for genotypes; leave them out")
     count: Any = min(10, *data.shape) if n_components is None else n_components
     if n_components == "all":
@@ -188,8 +190,9 @@ def pca(
 
 def _pruned(data: Any, progress: Progress, **parameters: Any) -> Any:
     """Return genotypes without variants in linkage with others."""
-    from streampca.prune import prune
+    from streampca.prune import filtered, prune
 
+    data = filtered(data)
     kept = prune(data, progress=progress, **parameters)
     return data.take(variants=kept, note=f"variants left out: {int((~kept).sum())} by pruning")
 
@@ -244,21 +247,24 @@ def project(
 
 @cli.command()
 @click.argument("source")
-@click.option("--out", type=existing, help="Prefix of the lists.  [default: NAME, for NAME.prune.in and NAME.prune.out]")
+@click.option(
+    "--out", type=existing, help="Prefix of the lists.  [default: NAME, for NAME.prune.in and NAME.prune.out]"
+)
 @click.option("--overwrite", is_flag=True, help="Replace lists that exist.")
 @click.option("--window", default="50", show_default=True, help="Variants in a window, or kilobases, as 500kb.")
-@click.option("--step", type=int, default=5, show_default=True, help="Variants that the window moves by.")
+@click.option("--step", type=int, help="Variants that the window moves by.  [default: 5, or 1 for kilobases]")
 @click.option("--r2", type=float, default=0.2, show_default=True, help="Largest squared correlation left.")
 @genotype_options
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 def prune(
-    source: str, out: Path | None, overwrite: bool, window: str, step: int, r2: float, quiet: bool, **choice: Any
+    source: str, out: Path | None, overwrite: bool, window: str, step: int | None, r2: float, quiet: bool, **choice: Any
 ) -> None:
     """List variants of SOURCE that are not in linkage with others, as plink --indep-pairwise does."""
+    from streampca.prune import filtered, write_lists
     from streampca.prune import prune as kept_of
-    from streampca.prune import write_lists
 
-    data = _open(source, None, None, choice)
+    data = filtered(_open(source, None, None, choice))
+    step = step if step is not None else 1 if window.lower().endswith("kb") else 5
     prefix = out or Path(Path(source).name.removesuffix(Path(source).suffix))
     with _progress(quiet) as progress:
         kept = kept_of(data, window=window, step=step, r2=r2, progress=progress)
@@ -434,7 +440,7 @@ def _print_result(columns: dict[str, Any], a: dict[str, Any], path: Path, as_jso
     )
     if a.get("genotypes"):
         click.echo(
-            f"{a['n_samples']} samples, {a['n_features']} variants; eigenvalues of X X' / m, m variants, as plink and GCTA"
+            f"{a['n_samples']} samples, {a['n_features']} variants; eigenvalues of X X' / m for m variants, as in plink"
         )
     for note in [*filter(None, [a["advice"]]), *json.loads(a.get("notes", "[]"))]:
         click.echo(f"note: {note}")

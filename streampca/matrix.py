@@ -177,14 +177,19 @@ class Matrix:
                 T[np.isnan(T)] = 0
         if self.axis == 0:
             return Tile(start, T, moments, defects, n_bytes)
-        scale = None if self.scaling is None or self.scaling.scale is None else self.scaling.scale[start : start + raw.shape[1]]
+        scale = (
+            None
+            if self.scaling is None or self.scaling.scale is None
+            else self.scaling.scale[start : start + raw.shape[1]]
+        )
         if moments is not None:
             scale = scale_of(moments, self.scale, len(T), self.filter)
             if scale is not None:
                 T /= scale.astype(T.dtype)
         if scale is not None and np.isinf(scale).any():
             T = T[:, np.isfinite(scale)]
-        return Tile(start, T.T, moments, defects, n_bytes)
+        missing = None if moments is None or self.filter is None else np.isnan(raw).sum(axis=1)
+        return Tile(start, T.T, moments, defects, n_bytes, missing)
 
     def _packed_tiles(self, source: GenotypeSource, start: int, stop: int, length: int) -> Iterator[Tile]:
         """Yield tiles made straight from packed genotypes: each code has its value, a missing call the mean's, zero."""

@@ -23,6 +23,11 @@ class Step:
     note: str = ""
 
     @property
+    def title(self) -> str:
+        """What is being done."""
+        return f"sweep {self.sweep}, {self.label}" if self.sweep else self.label
+
+    @property
     def eta(self) -> float | None:
         """Seconds that this sweep still takes at the pace so far."""
         return self.seconds / self.done * (self.total - self.done) if self.done else None
@@ -50,8 +55,9 @@ class LogProgress:
         self._last = now
         left = "" if step.done == step.total or step.eta is None else f", {step.eta:.0f} s left in this sweep"
         note = f" ({step.note})" if step.note else ""
-        what = f"sweep {step.sweep}, {step.label}" if step.sweep else step.label
-        logger.info("%s: %d of %d partitions in %.1f s%s%s", what, step.done, step.total, step.seconds, left, note)
+        logger.info(
+            "%s: %d of %d partitions in %.1f s%s%s", step.title, step.done, step.total, step.seconds, left, note
+        )
 
 
 class BarProgress:
@@ -62,7 +68,7 @@ class BarProgress:
         from rich.progress import Progress as RichProgress
 
         self._bars = RichProgress(
-            TextColumn("sweep {task.fields[sweep]} {task.description}"),
+            TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
@@ -71,17 +77,15 @@ class BarProgress:
             TextColumn("{task.fields[note]}"),
             transient=True,
         )
-        self._task = self._bars.add_task("", sweep=0, note="", total=None)
-        self._sweep = 0
+        self._task = self._bars.add_task("", note="", total=None)
+        self._shown = ""
 
     def __call__(self, step: Step) -> None:
         """Draw it."""
-        if step.sweep != self._sweep:
-            self._sweep = step.sweep
+        if step.title != self._shown:
+            self._shown = step.title
             self._bars.reset(self._task, total=step.total)
-        self._bars.update(
-            self._task, completed=step.done, description=step.label, sweep=step.sweep, note=step.note, total=step.total
-        )
+        self._bars.update(self._task, completed=step.done, description=step.title, note=step.note, total=step.total)
 
     def __enter__(self) -> BarProgress:
         self._bars.start()

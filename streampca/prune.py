@@ -1,18 +1,17 @@
 """Pruning variants by linkage disequilibrium, out of core: one read of the file, one window of it in memory.
 
-The rule is that of plink's --indep-pairwise, as PLINK 1.9 and PLINK 2.0 up to alpha 3 have it (later ones:
+The rule is that of plink's --indep-pairwise, as PLINK 1.9 and PLINK 2.0 alpha 3 have it (in later ones:
 --indep-order 1). In each window, every variant still there is compared with those after it, until one has a squared
 correlation with it above the limit; then the one of the two with the rarer minor allele goes, the later one if they are
 equal, and the turn passes to the next variant. This is repeated until nothing is left to compare; what went is not seen
 by later windows, and no pair is compared twice.
 
-A genotype is -1, 0 or 1, and correlations are over the samples with calls of both variants. Kept as two bits a sample,
-in two planes,
+A genotype is -1, 0 or 1, and correlations are over the samples with calls of both variants. With two bits a sample, in
+two planes, all sums that a correlation needs are counts of bits, and exact:
 
-    whole   the two alleles are the same                          missing calls have neither bit,
-    second  at least one allele is A2                             two of A2 have both
-
-all sums that a correlation needs are counts of bits, and exact.
+    code     two of A1    missing    one of each    two of A2
+    whole        1           0            0             1
+    second       0           0            1             1
 """
 
 from __future__ import annotations
@@ -22,25 +21,24 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numba import njit, types
-from numba.extending import intrinsic
+from numba import njit
 
 from streampca.budget import cpu_count
 from streampca.errors import InputError
 from streampca.progress import Progress, Step, silent
 from streampca.sources.base import Array
-from streampca.sources.genotypes import CHUNK, GenotypeSource, chromosome
+from streampca.sources.genotypes import CHUNK, Filter, GenotypeSource, chromosome
+from streampca.sources.packed import EVEN, count_codes, count_missing, popcount
 
 # Squared correlations above the limit by no more than rounding do not count, as in PLINK.
 SLACK = 1 + 2.0**-44
 # Four missing calls.
 GAPS = 0x55
-EVEN = np.uint64(0x5555555555555555)
 ONE = np.uint64(1)
 
 
@@ -91,6 +89,35 @@ def prune(
     with ThreadPoolExecutor(cpu_count()) as pool:
         list(pool.map(prune_run, runs))
     return kept
+
+
+def filtered(source: GenotypeSource) -> GenotypeSource:
+    """Return the source without what its filter leaves out: one read of it, or two where samples are left out."""
+    if source.filter == Filter():
+        return source
+    n_samples, n_variants = source.shape
+    starts = range(0, n_variants, CHUNK)
+    missing = np.zeros(n_samples, np.int64)
+    parts = []
+    for start in starts:
+        packed, _ = source.read_packed(start, min(start + CHUNK, n_variants))
+        parts.append(count_codes(packed, n_samples))
+        count_missing(packed, missing)
+    full = missing <= source.filter.mind * n_variants
+    if not full.all():
+        chosen = source.take(samples=full, note=f"samples left out: {int((~full).sum())} with many missing calls")
+        chosen.filter = replace(source.filter, mind=1.0)
+        return filtered(chosen)
+    two, gaps, one, none = np.concatenate(parts).T
+    frequency = (2 * two + one) / np.maximum(2 * (two + one + none), 1)
+    passing = source.filter.passing(frequency, gaps / max(n_samples, 1))
+    if not passing.any():
+        raise InputError(
+            f"{source.name}: no variant is left by maf={source.filter.maf:g} and geno={source.filter.geno:g}"
+        )
+    chosen = source.take(variants=passing, note=f"variants left out: {int((~passing).sum())} by maf and geno")
+    chosen.filter = Filter()
+    return chosen
 
 
 def write_lists(source: GenotypeSource, kept: Array, prefix: Path, overwrite: bool = False) -> list[Path]:
@@ -181,14 +208,6 @@ def _pad(packed: Array, n_samples: int, out: Array) -> None:
     if rest:
         used = (1 << 2 * rest) - 1
         rows[:, full] = (packed[:, full] & used) | (GAPS & ~used)
-
-
-def _popcount(_: Any, word: Any) -> Any:
-    """Count the bits of a word, by the machine's own instruction."""
-    return types.int64(word), lambda context, builder, signature, args: builder.ctpop(args[0])  # noqa: ARG005
-
-
-popcount: Any = intrinsic(_popcount)
 
 
 @njit(nogil=True, cache=True)

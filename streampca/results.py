@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from streampca.errors import InputError
 from streampca.models.components import Components, Request, fit_components, scores_of
-from streampca.models.genotypes import fit_genotypes
 from streampca.models.dataset import FORMAT_VERSION, LONG_NAMES, Variables, as_dataset, pca_variables, provenance
+from streampca.models.genotypes import fit_genotypes
 from streampca.sources import Axis, Source
-from streampca.sources.genotypes import GenotypeSource
+from streampca.sources.genotypes import VariantSource
 from streampca.sweeps import active_client
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def pca_to_store(
     started = time.monotonic()
     with writing(path, overwrite) as store:
         apart = None
-        if isinstance(source, GenotypeSource):
+        if isinstance(source, VariantSource):
             found, sweeps, apart = fit_genotypes(source, request, find_outliers=find_outliers, rounds=outlier_rounds)
         else:
             found, sweeps = fit_components(source, request, extra_sweeps=1)
@@ -123,9 +123,7 @@ def pca_to_store(
     return found, attributes
 
 
-def scores_to_store(
-    scores: Array, samples: Axis, path: Path, overwrite: bool, attributes: Mapping[str, Any]
-) -> None:
+def scores_to_store(scores: Array, samples: Axis, path: Path, overwrite: bool, attributes: Mapping[str, Any]) -> None:
     """Write the scores of projected samples, with their labels, to a store."""
     k = scores.shape[1]
     coords: Variables = {"component": (("component",), np.arange(1, k + 1)), **samples.coords}
@@ -138,7 +136,9 @@ def components_in(result: xarray.Dataset) -> tuple[Components, dict[str, Array]]
     """Return the components that a result of genotypes holds, and the labels of its variants."""
     if not result.attrs.get("genotypes"):
         raise InputError("this is not a result of genotypes; new samples of other data go through PCA.transform")
-    values = {name: result[name].values for name in ("components", "mean", "scale", "missing", "certificate")}
+    values: dict[str, Any] = {
+        name: result[name].values for name in ("components", "mean", "scale", "missing", "certificate")
+    }
     found = Components(
         **values,
         explained_variance=result["explained_variance"].values,

@@ -196,7 +196,9 @@ class Sweeps:
         count = len(self.matrix.partitions)
 
         def show(done: int) -> None:
-            self.progress(Step(self.n_sweeps + 1, self.stage or label, done, count, time.monotonic() - started, self.note))
+            self.progress(
+                Step(self.n_sweeps + 1, self.stage or label, done, count, time.monotonic() - started, self.note)
+            )
 
         show(0)
         client = active_client()

@@ -19,7 +19,7 @@ from streampca.scaling import MISSING, SCALES, Scaling, check_choice
 from streampca.solvers.base import NeedsFloat64, SamplesLeftOut, Solution, Wanted, left_out
 from streampca.solvers.plan import Plan, check_components, plan
 from streampca.sources import Axis, Source
-from streampca.sources.genotypes import GenotypeSource
+from streampca.sources.genotypes import VariantSource
 from streampca.sweeps import Sweeps, one_blas_thread
 
 Array = NDArray[Any]
@@ -65,7 +65,7 @@ class Request:
 
     def of(self, source: Source) -> Request:
         """Return the same with what "auto" stands for, given the kind of data."""
-        genotypes = isinstance(source, GenotypeSource)
+        genotypes = isinstance(source, VariantSource)
         scale = ("patterson" if genotypes else None) if self.scale == "auto" else self.scale
         missing = ("mean" if genotypes else "error") if self.missing == "auto" else self.missing
         count = self.n_components
@@ -187,8 +187,9 @@ def fit_components(source: Source, request: Request, extra_sweeps: int = 0) -> t
         used = _used(solution.scaling)
         components, scores = _both_sides(sweeps, solution, used)
     notes: tuple[str, ...] = ()
-    scale, features = solution.scaling.scale, slice(None)
-    if isinstance(source, GenotypeSource):
+    scale: Any = solution.scaling.scale
+    features: Any = slice(None)
+    if isinstance(source, VariantSource):
         notes = source.notes
         if used is not None:
             notes += (f"variants left out: {left_out(source.filter, solution.moments)}",)
@@ -213,7 +214,7 @@ def fit_components(source: Source, request: Request, extra_sweeps: int = 0) -> t
         warm_seconds=sweeps.warm_seconds,
         bytes_read=sweeps.bytes_read,
         seconds=time.monotonic() - started,
-        genotypes=isinstance(source, GenotypeSource),
+        genotypes=isinstance(source, VariantSource),
         used=used,
         following=solution.following,
         notes=notes,
@@ -243,7 +244,11 @@ def not_distinguishable(found: Components) -> tuple[str, ...]:
             last += 1
         if last > first:
             end = min(last, k - 1)
-            which = f"PC {first + 1}" if end == first else f"PCs {first + 1} {'and' if end == first + 1 else 'to'} {end + 1}"
+            which = (
+                f"PC {first + 1}"
+                if end == first
+                else f"PCs {first + 1} {'and' if end == first + 1 else 'to'} {end + 1}"
+            )
             if last < k:
                 said.append(f"{which} are not distinguishable: their {why}; read them as one plane or space")
             elif end == first:
@@ -263,9 +268,9 @@ def _used(scaling: Scaling) -> Array | None:
     return np.isfinite(scaling.scale)
 
 
-def _without_sparse(source: Source, full: Array) -> GenotypeSource:
+def _without_sparse(source: Source, full: Array) -> VariantSource:
     """Return the source without samples that miss too many calls."""
-    assert isinstance(source, GenotypeSource)
+    assert isinstance(source, VariantSource)
     if full.sum() < 2:
         raise InputError(
             f"{source.name}: {len(full) - full.sum()} of {len(full)} samples have more than {source.filter.mind:g} of "
@@ -282,7 +287,7 @@ def _without_sparse(source: Source, full: Array) -> GenotypeSource:
 def _both_sides(sweeps: Sweeps, solution: Solution, used: Array | None) -> tuple[Array, Array | None]:
     """Return components (k x d), and scores where eigenvectors of the samples give them: u_i sqrt(theta_i (n - 1))."""
     matrix = sweeps.matrix
-    keeps_all = used is None or not isinstance(matrix.source, GenotypeSource)
+    keeps_all = used is None or matrix.filter is None
     if matrix.axis == 0:
         return signed((solution.vectors if keeps_all else solution.vectors[used]).T), None
     lengths = np.sqrt(solution.values * (matrix.source.shape[0] - 1))
@@ -307,7 +312,7 @@ def _unit_rows(rows: Array, lengths: Array) -> Array:
     rows[null] = np.random.default_rng(0).standard_normal((int(null.sum()), rows.shape[1]))
     for row in rows:
         row /= np.linalg.norm(row)
-    # Cholesky's factor of the k x k Gram matrix does it in place, once roughly and once exactly: the rows are nearly so.
+    # Cholesky's factor of the k x k Gram matrix does it in place; the rows are nearly orthonormal to begin with.
     for _ in range(3):
         inverse = np.linalg.inv(np.linalg.cholesky(rows @ rows.T))
         for start in range(0, rows.shape[1], UNIT_COLUMNS):

@@ -12,8 +12,9 @@ from streampca.errors import InputError
 from streampca.models.components import Components, Request, fit_components, project
 from streampca.progress import Progress, logger, silent
 from streampca.scaling import check_choice
-from streampca.sources.genotypes import GenotypeSource, chromosome
+from streampca.sources.genotypes import VariantSource, chromosome
 from streampca.sources.regions import LONG_RANGE_LD, in_regions
+from streampca.sources.resident import Resident
 from streampca.sweeps import Sweeps
 
 Array = NDArray[Any]
@@ -30,7 +31,7 @@ REGION_BASES = 10_000_000
 
 
 def fit_genotypes(
-    source: GenotypeSource, request: Request, *, find_outliers: str | None = None, rounds: int = 5
+    source: VariantSource, request: Request, *, find_outliers: str | None = None, rounds: int = 5
 ) -> tuple[Components, Sweeps, Array | None]:
     """Find the components of genotypes, and what to mind about them; returns which samples are outliers as well.
 
@@ -44,7 +45,9 @@ def fit_genotypes(
     while True:
         found, sweeps = fit_components(source, request)
         swept = sweeps.matrix.source
-        assert isinstance(swept, GenotypeSource) and found.scores is not None
+        swept = swept.source if isinstance(swept, Resident) else swept
+        assert isinstance(swept, VariantSource)
+        assert found.scores is not None
         apart = None if find_outliers is None else outliers(found.scores)
         if apart is None or not apart.any() or find_outliers == "report" or left == 0:
             break
@@ -60,7 +63,7 @@ def fit_genotypes(
     return replace(found, notes=notes), sweeps, apart
 
 
-def named(source: GenotypeSource, apart: Array) -> str:
+def named(source: VariantSource, apart: Array) -> str:
     """Say how many outliers there are, and who the first ones are."""
     who = [f"{fid} {iid}" for fid, iid in zip(source.label("fid")[apart], source.label("iid")[apart], strict=True)]
     return f"{len(who)} outliers on the components ({', '.join(who[:5])}{', ...' if len(who) > 5 else ''})"
@@ -101,9 +104,7 @@ class Match:
         return ", ".join(parts)
 
 
-def match_variants(
-    fitted: dict[str, Array], source: GenotypeSource, *, drop_ambiguous: bool = False
-) -> Match:
+def match_variants(fitted: dict[str, Array], source: VariantSource, *, drop_ambiguous: bool = False) -> Match:
     """Match the variants of a fit to those of new data by id and alleles, on either strand, in either order."""
     names = ("variant_id", "allele_1", "allele_2")
     places: dict[str, list[tuple[int, str, str]]] = {}
@@ -146,7 +147,7 @@ def _turn(fitted: tuple[str, str], found: tuple[str, ...]) -> bool | None:
 
 
 def project_genotypes(
-    source: GenotypeSource, found: Components, match: Match, *, projection: str = "oadp", memory: Any = None,
+    source: VariantSource, found: Components, match: Match, *, projection: str = "oadp", memory: Any = None,
     progress: Progress = silent,
 ) -> Array:  # fmt: skip
     """Return the scores of new samples; one sweep over the variants that match.
@@ -238,7 +239,10 @@ def region_notes(components: Array, chromosomes: Array, positions: Array) -> tup
     stops = np.append(starts[1:], len(codes))
     # For each variant, the end of the window that begins with it.
     ends = np.concatenate(
-        [a + np.searchsorted(place[a:b], place[a:b] + REGION_BASES, "right") for a, b in zip(starts, stops, strict=True)]
+        [
+            a + np.searchsorted(place[a:b], place[a:b] + REGION_BASES, "right")
+            for a, b in zip(starts, stops, strict=True)
+        ]
     )
     total = np.arange(len(codes))
     for number, loadings in enumerate(components, start=1):
@@ -253,11 +257,13 @@ def region_notes(components: Array, chromosomes: Array, positions: Array) -> tup
         inside = running[first : last + 2] - running[first]
         a = first + int(np.searchsorted(inside, 0.05 * share[first]))
         b = first + int(np.searchsorted(inside, 0.95 * share[first]))
-        where = f"chromosome {chromosome(str(codes[first]))}, {place[a] / 1e6:.1f} to {place[min(b, last)] / 1e6:.1f} Mb"
+        where = (
+            f"chromosome {chromosome(str(codes[first]))}, {place[a] / 1e6:.1f} to {place[min(b, last)] / 1e6:.1f} Mb"
+        )
         known = _known_regions(codes[a : b + 1], place[a : b + 1])
         said.append(
-            f"PC {number} has {share[first]:.0%} of its squared loadings on {where}{known}: it shows the linkage of that "
-            "region, not descent; leave it out (--exclude-regions) or prune (--ld-prune 0.2)"
+            f"PC {number} has {share[first]:.0%} of its squared loadings on {where}{known}: it shows the linkage of "
+            "that region, not descent; leave it out (--exclude-regions) or prune (--ld-prune 0.2)"
         )
     return tuple(said)
 

@@ -32,7 +32,7 @@ from streampca.models.streaming import Summary, combine_summaries, components_of
 from streampca.progress import Progress, logger, silent
 from streampca.sources import Axis, Source, open_source
 from streampca.sources.base import plain_axes
-from streampca.sources.genotypes import GenotypeSource
+from streampca.sources.genotypes import VariantSource
 from streampca.sweeps import Sweeps, lazy_rows
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
     _labels: tuple[Axis, Axis] | None
 
     def _fit(self, source: Source) -> Sweeps:
-        if isinstance(source, GenotypeSource):
+        if isinstance(source, VariantSource):
             self._found, sweeps, _ = fit_genotypes(source, self._request())
         else:
             self._found, sweeps = fit_components(source, self._request())
@@ -247,7 +247,7 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
     def _project_genotypes(self, source: Source) -> Array:
         """Return the simple scores of genotypes, their variants matched by id and alleles."""
         assert self._labels is not None
-        if not isinstance(source, GenotypeSource):
+        if not isinstance(source, VariantSource):
             raise InputError("these components are of genotypes; give a genotype file or source")
         labels = {name: np.asarray(values) for name, (_, values) in self._labels[1].coords.items()}
         match = match_variants(labels, source)

@@ -19,7 +19,7 @@ from streampca.solvers.dense import Dense
 from streampca.solvers.krylov import Krylov
 from streampca.solvers.power import Power
 from streampca.sources import Source
-from streampca.sources.genotypes import GenotypeSource
+from streampca.sources.genotypes import GenotypeSource, VariantSource
 from streampca.sources.resident import Resident
 from streampca.sweeps import active_client
 
@@ -81,10 +81,14 @@ class Plan:
 
     def matrix(self, source: Source, scale: str | None, missing: str) -> Matrix:
         """Return the source cut and scaled as planned."""
-        kept = Resident(source, self.resident_bytes) if self.resident_bytes else source
+        kept = source
+        if self.resident_bytes:
+            # Packed genotypes are kept packed, by the source itself.
+            own: Any = getattr(source, "keeping", None)
+            kept = own(self.resident_bytes) if own else Resident(source, self.resident_bytes)
         return Matrix(
             kept, self.cut.axis, self.dtype, missing=missing, scale=scale, partitions=self.cut.partitions,
-            slab_length=self.cut.slab_length, filter=source.filter if isinstance(source, GenotypeSource) else None,
+            slab_length=self.cut.slab_length, filter=source.filter if isinstance(source, VariantSource) else None,
         )  # fmt: skip
 
 
@@ -120,7 +124,7 @@ def plan(
     # The power method needs the least memory and by far the most sweeps: only for those who ask for it.
     options = [o for o in options if (o.name != "power" if solver == "auto" else o.name == solver)]
     if not options:
-        raise InputError(f"solver={solver!r} is not for packed genotypes; use 'auto', 'gram', 'krylov' or 'power'")
+        raise InputError(f"solver={solver!r} is not for genotypes; use 'auto', 'gram', 'krylov' or 'power'")
     fitting = [option for option in options if option.need.peak(1) <= limit]
     if not fitting:
         least = min(options, key=lambda option: option.need.peak(1))
@@ -171,7 +175,7 @@ def _options(source: Source, k: int | None, limit: int, tol: float, keep_scatter
     """List each solver with its natural cut, and the iterative ones with both."""
     process = process_bytes()
     options = []
-    for axis in (1,) if isinstance(source, GenotypeSource) else (0, 1):
+    for axis in (1,) if isinstance(source, VariantSource) else (0, 1):
         options.append(_dense(source, axis, k, process, keep_scatter))
         options.append(_krylov(source, axis, k, process, limit, tol))
         options.append(_power(source, axis, k, process))

@@ -15,6 +15,7 @@ import numpy as np
 from streampca.errors import InputError
 from streampca.sources.arrays import ArraySource, DaskSource
 from streampca.sources.base import Axis, Source
+from streampca.sources.genotypes import VariantSource
 from streampca.sources.labelled import (
     NETCDF_SUFFIXES,
     labelled_source,
@@ -22,6 +23,8 @@ from streampca.sources.labelled import (
     open_netcdf,
     split_axes,
 )
+
+PLINK_SUFFIXES = (".bed", ".pgen")
 
 __all__ = ["Axis", "Source", "is_genotypes", "open_genotypes", "open_source"]
 
@@ -31,8 +34,8 @@ def open_source(data: Any, *, variable: str | None = None, sample_dims: str | Se
 
     Parameters
     ----------
-    data : NumPy array or anything array-like, Dask array, Zarr array, xarray DataArray or Dataset, a path (.npy, .nc,
-        a Zarr store, `store.zarr/path` inside it), or the URL of a Zarr store.
+    data : NumPy array or anything array-like, Dask array, Zarr array, xarray DataArray or Dataset, a path (.bed, .pgen,
+        .npy, .nc, a Zarr store, `store.zarr/path` inside it), or the URL of a Zarr store.
     variable : which array of a group, Dataset or NetCDF file.
     sample_dims : the dimensions of labelled data that make up the samples; the first one unless given.
     """
@@ -45,6 +48,8 @@ def open_source(data: Any, *, variable: str | None = None, sample_dims: str | Se
 def _find(data: Any, variable: str | None, sample_dims: tuple[str, ...] | None) -> Source:
     if isinstance(data, Source):
         return data
+    if (isinstance(data, (str, Path)) or type(data).__module__.startswith("zarr.")) and is_genotypes(data):
+        return open_genotypes(data, variable=variable)
     if isinstance(data, (str, Path)):
         return _open_path(str(data), variable, sample_dims)
     kind = f"{type(data).__module__}.{type(data).__name__}"
@@ -62,27 +67,55 @@ def _find(data: Any, variable: str | None, sample_dims: tuple[str, ...] | None) 
     return ArraySource(as_numbers(data))
 
 
-def is_genotypes(data: Any, variable: str | None = None) -> bool:
-    """Tell whether a path is that of genotypes, by its name and what is there."""
-    location = str(data)
-    return Path(location).suffix == ".bed" or Path(f"{location}.bed").is_file()
+def is_genotypes(data: Any) -> bool:
+    """Tell whether this is, or is the path of, genotypes: by its name and what is there."""
+    if type(data).__module__.startswith("zarr.") or "://" in str(data) or Path(str(data)).is_dir():
+        from streampca.sources.vcfzarr import is_vcf_zarr
+
+        return not hasattr(data, "ndim") and is_vcf_zarr(data)
+    return _plink_path(data) is not None
 
 
-def open_genotypes(data: Any, **choice: Any) -> Source:
-    """Return the genotypes behind a path: a PLINK 1 .bed or its prefix.
+def _plink_path(data: Any) -> Path | None:
+    """Return the .bed or .pgen that a path or prefix names."""
+    path = Path(str(data))
+    if path.suffix in PLINK_SUFFIXES:
+        return path
+    named = (Path(f"{path}{suffix}") for suffix in PLINK_SUFFIXES)
+    return next((candidate for candidate in named if candidate.is_file()), None)
+
+
+def open_genotypes(data: Any, *, variable: str | None = None, **choice: Any) -> VariantSource:
+    """Return genotypes: of a PLINK .bed or .pgen, by path or prefix, or of a VCF Zarr store.
 
     Parameters
     ----------
-    data : the path.
+    data : the path, the URL of a store, or an open Zarr group.
+    variable : of a store, "call_genotype", or an array of dosages.
     choice : keep, remove, extract, exclude, exclude_regions, autosomes, maf, geno, mind: see `selection.select`.
     """
-    from streampca.sources.plink1 import BedSource
     from streampca.sources.selection import select
 
-    path = Path(str(data))
-    source = BedSource(path if path.suffix == ".bed" else Path(f"{path}.bed"))
+    source = _open_variants(data, variable)
     source.check()
     return select(source, **choice)
+
+
+def _open_variants(data: Any, variable: str | None) -> VariantSource:
+    if type(data).__module__.startswith("zarr.") or "://" in str(data) or Path(str(data)).is_dir():
+        from streampca.sources.vcfzarr import open_vcf_zarr
+
+        return open_vcf_zarr(data, variable)
+    path = _plink_path(data)
+    if path is None:
+        raise InputError(f"{data}: is not a .bed, a .pgen, the prefix of one, or a VCF Zarr store; check the path")
+    if path.suffix == ".bed":
+        from streampca.sources.plink1 import BedSource
+
+        return BedSource(path)
+    from streampca.sources.plink2 import PgenSource
+
+    return PgenSource(path)
 
 
 def as_numbers(data: Any) -> np.ndarray[Any, Any]:
@@ -107,12 +140,10 @@ def _open_path(location: str, variable: str | None, sample_dims: tuple[str, ...]
         return _open_zarr(location, variable, sample_dims)
     if path.suffix == ".npy" and path.is_file():
         return ArraySource.from_npy(path)
-    if is_genotypes(location, variable):
-        return open_genotypes(location)
     if path.suffix in NETCDF_SUFFIXES and path.is_file():
         return open_netcdf(path, variable, sample_dims)
     if path.is_file():
-        raise InputError(f"{location}: not a known kind of file; give a .bed, .npy, .nc or a Zarr store")
+        raise InputError(f"{location}: not a known kind of file; give a .bed, .pgen, .npy, .nc or a Zarr store")
     from streampca.sources.zarrs import is_zarr
 
     if not is_zarr(path):

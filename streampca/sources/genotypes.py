@@ -6,11 +6,12 @@ packed rows, four samples to a byte; tiles are made straight from these.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -21,8 +22,11 @@ from streampca.sources.base import Array, Axis, Source, digest
 TEXT = np.dtypes.StringDType()
 # Variants of one read where the caller does not say otherwise.
 CHUNK = 128
-# Rows between those wanted are read along with them where they are no more than so many for each.
-DENSE_ENOUGH = 3
+# Of chosen variants, those with a gap no longer than this between them are read together, up to so many bytes.
+GAP_BYTES = 64 << 10
+READ_BYTES = 4 << 20
+# What one read of the caller brings at most, but for files of very many samples.
+SLAB_BYTES = 8 << 20
 # Codes of chromosomes that are no autosomes of man, as PLINK writes them.
 SEX_CODES = {"X", "Y", "XY", "MT", "M", "PAR", "PAR1", "PAR2", "23", "24", "25", "26"}
 
@@ -70,13 +74,14 @@ class Filter:
         return np.asarray(~np.any(list(self.reasons(frequency, missing).values()), axis=0))
 
 
-class GenotypeSource(Source):
-    """Genotypes of samples x variants, packed.
+class VariantSource(Source):
+    """Samples x variants, with their labels, the choice of both, and what the first sweep looks at.
 
     Parameters
     ----------
     name : path.
     samples, variants : labels, of all that the file holds.
+    dtype : of the values.
 
     Attributes
     ----------
@@ -84,36 +89,24 @@ class GenotypeSource(Source):
     notes : what was left out, in words.
     """
 
-    packed = True
-
-    def __init__(self, name: str, samples: Mapping[str, Array], variants: Mapping[str, Array]):
+    def __init__(self, name: str, samples: Mapping[str, Array], variants: Mapping[str, Array], dtype: Any = np.float32):
         # Loaded now, not by the first read: plans count what the process holds already.
         import_module("streampca.sources.packed")
         self.name = name
         self.samples = _axis("sample", samples)
         self.features = _axis("variant", variants)
-        self.dtype = np.dtype(np.float32)
+        self.dtype = np.dtype(dtype)
         self.filter = Filter()
         self.notes: tuple[str, ...] = ()
         self._n_stored = len(self.samples)
         self._samples: Array | None = None
         self._variants: Array | None = None
 
-    @property
-    def chunks(self) -> tuple[int, int]:  # type: ignore[override]
-        """All samples of some variants."""
-        return len(self.samples), max(1, min(CHUNK, len(self.features)))
-
-    @property
-    def item_bytes(self) -> float:
-        """Four values to a byte."""
-        return 0.25
-
     def label(self, name: str) -> Array:
         """Return one of the labels of the samples or variants."""
         return np.asarray({**self.samples.coords, **self.features.coords}[name][1])
 
-    def take(self, *, samples: Array | None = None, variants: Array | None = None, note: str = "") -> GenotypeSource:
+    def take(self, *, samples: Array | None = None, variants: Array | None = None, note: str = "") -> Self:
         """Return the source of some samples and variants, each given as an index or a mask; a note says why."""
         chosen = object.__new__(type(self))
         chosen.__dict__.update(self.__dict__)
@@ -126,6 +119,40 @@ class GenotypeSource(Source):
         if note:
             chosen.notes = (*self.notes, note)
         return chosen
+
+    @abstractmethod
+    def stamp(self) -> tuple[object, ...]:
+        """Return what changes when the files do."""
+
+    def fingerprint(self) -> str:
+        """Hash of the files' stamp, the choice of samples and variants, and the filter."""
+        chosen = (b"all" if index is None else index.tobytes() for index in (self._samples, self._variants))
+        return digest(*self.stamp(), *chosen, self.filter)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Ship what reading needs: tasks do without the labels, which may be large."""
+        bare = {name: replace(getattr(self, name), coords={}) for name in ("samples", "features")}
+        return {**self.__dict__, **bare}
+
+
+class GenotypeSource(VariantSource):
+    """Genotypes of samples x variants, packed."""
+
+    @property
+    def chunks(self) -> tuple[int, int]:  # type: ignore[override]
+        """All samples of some variants."""
+        return len(self.samples), max(1, min(CHUNK, len(self.features)))
+
+    @property
+    def item_bytes(self) -> float:
+        """Four values to a byte."""
+        return 0.25
+
+    @property
+    def overhead(self) -> float:  # type: ignore[override]
+        """What is read before variants and samples are chosen from it."""
+        extra = (self._variants is not None) * (READ_BYTES + SLAB_BYTES) + (self._samples is not None) * SLAB_BYTES
+        return extra / (math.prod(self.chunks) * self.item_bytes)
 
     @abstractmethod
     def read_stored(self, start: int, stop: int) -> tuple[Array, int]:
@@ -143,23 +170,21 @@ class GenotypeSource(Source):
         return out, n_bytes
 
     def _read_variants(self, start: int, stop: int) -> tuple[Array, int]:
+        """Read chosen variants: in runs, across short gaps, not more at a time than READ_BYTES."""
         if self._variants is None or start == stop:
             return self.read_stored(start, stop)
         rows = self._variants[start:stop]
-        ordered = bool((np.diff(rows) > 0).all())
-        out = scratch("variants", (len(rows), packed_width(self._n_stored)), np.uint8)
-        n_bytes = 0
-        # Cut where the gap to the next row is so long that reading across it would cost more than another read.
-        cuts = np.flatnonzero((np.diff(rows) > DENSE_ENOUGH * CHUNK) | (np.diff(rows) < 0)) + 1 if len(rows) > 1 else []
-        for part in np.split(np.arange(len(rows)), cuts):
-            first, last = int(rows[part[0]]), int(rows[part[-1]]) + 1
-            if last - first > DENSE_ENOUGH * len(part) + CHUNK or not ordered:
-                for i in part:
-                    row, fetched = self.read_stored(int(rows[i]), int(rows[i]) + 1)
-                    out[i], n_bytes = row[0], n_bytes + fetched
-            else:
-                block, fetched = self.read_stored(first, last)
-                np.take(block, rows[part] - first, axis=0, out=out[part[0] : part[-1] + 1])
+        order = np.argsort(rows, kind="stable")
+        width = packed_width(self._n_stored)
+        out = scratch("variants", (len(rows), width), np.uint8)
+        n_bytes, longest = 0, max(1, READ_BYTES // width)
+        cuts = np.flatnonzero(np.diff(rows[order]) > max(1, GAP_BYTES // width)) + 1
+        for run in np.split(order, cuts):
+            while run.size:
+                first = int(rows[run[0]])
+                part, run = np.split(run, [int(np.searchsorted(rows[run], first + longest))])
+                block, fetched = self.read_stored(first, int(rows[part[-1]]) + 1)
+                out[part] = block[rows[part] - first]
                 n_bytes += fetched
         return out, n_bytes
 
@@ -171,20 +196,6 @@ class GenotypeSource(Source):
         values = scratch("slab", (len(packed), len(self.samples)), np.float32)
         decode(packed, np.broadcast_to(DOSAGES.astype(np.float32), (len(packed), 4)), values)
         return values.T[outer_samples], n_bytes
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Ship what reading needs: tasks do without the labels, which may be large."""
-        bare = {name: replace(getattr(self, name), coords={}) for name in ("samples", "features")}
-        return {**self.__dict__, **bare}
-
-    @abstractmethod
-    def stamp(self) -> tuple[object, ...]:
-        """Return what changes when the files do."""
-
-    def fingerprint(self) -> str:
-        """Hash of the files' stamp, the choice of samples and variants, and the filter."""
-        chosen = (b"" if index is None else index.tobytes() for index in (self._samples, self._variants))
-        return digest(*self.stamp(), *chosen, self.filter)
 
 
 def packed_width(n_samples: int) -> int:

@@ -26,14 +26,12 @@ EVEN = np.uint64(0x5555555555555555)
 CODES = np.array([3, 2, 0, 1], np.uint8)
 
 
-@intrinsic
-def popcount(context: Any, word: Any) -> Any:  # noqa: ARG001
-    """Count the bits of a 64-bit word that are set: one instruction."""
+def _popcount(_: Any, word: Any) -> Any:
+    """Count the bits of a word that are set, by the machine's own instruction."""
+    return types.int64(word), lambda context, builder, signature, args: builder.ctpop(args[0])  # noqa: ARG005
 
-    def generate(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
-        return builder.ctpop(arguments[0])
 
-    return types.uint64(types.uint64), generate
+popcount: Any = intrinsic(_popcount)
 
 
 @njit(nogil=True, cache=True)
@@ -43,16 +41,16 @@ def count_codes(packed: Array, n_samples: int) -> Array:  # pragma: no cover - c
     n_words = n_samples // 32
     for v in range(packed.shape[0]):
         words = packed[v, : 8 * n_words].view(np.uint64)
-        low = high = both = np.uint64(0)
+        low = high = both = 0
         for j in range(n_words):
             a = words[j] & EVEN
             b = (words[j] >> np.uint64(1)) & EVEN
             low += popcount(a)
             high += popcount(b)
             both += popcount(a & b)
-        counts[v, 1] = np.int64(low - both)
-        counts[v, 2] = np.int64(high - both)
-        counts[v, 3] = np.int64(both)
+        counts[v, 1] = low - both
+        counts[v, 2] = high - both
+        counts[v, 3] = both
         for s in range(32 * n_words, n_samples):
             counts[v, (packed[v, s >> 2] >> (2 * (s & 3))) & 3] += 1
         counts[v, 0] = n_samples - counts[v, 1] - counts[v, 2] - counts[v, 3]
@@ -92,7 +90,7 @@ def count_missing(packed: Array, totals: Array) -> None:  # pragma: no cover - c
             while gaps:
                 # Bits below the lowest one set: two for each sample before it.
                 below = popcount((gaps & (~gaps + np.uint64(1))) - np.uint64(1))
-                totals[32 * j + (below >> np.uint64(1))] += 1
+                totals[32 * j + below // 2] += 1
                 gaps &= gaps - np.uint64(1)
         for s in range(32 * n_words, n_samples):
             if (packed[v, s >> 2] >> (2 * (s & 3))) & 3 == MISSING:

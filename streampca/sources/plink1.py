@@ -80,10 +80,14 @@ def read_table(path: Path, columns: tuple[str, ...]) -> list[tuple[str, ...]]:
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); it must lie beside the .bed file") from error
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: is not text ({error.reason} at byte {error.start}); check which file it is") from error
+        raise InputError(
+            f"{path}: is not text ({error.reason} at byte {error.start}); check which file it is"
+        ) from error
     text = text.rstrip()
     if not text:
-        raise InputError(f"{path}: is empty; there must be a line for each {'sample' if 'FID' in columns else 'variant'}")
+        raise InputError(
+            f"{path}: is empty; there must be a line for each {'sample' if 'FID' in columns else 'variant'}"
+        )
     for number, line in enumerate(text.split("\n"), start=1):
         # Counting blanks is much cheaper than splitting, and mostly enough.
         if line.count(" ") + line.count("\t") + 1 != len(columns) and len(line.split()) != len(columns):

@@ -62,7 +62,7 @@ class PgenSource(GenotypeSource):
     def overhead(self) -> float:  # type: ignore[override]
         """Calls of one chunk, a byte each, and what the reader knows of where each variant lies."""
         calls, index = self.chunks[1] * self._n_stored, 16 * len(self._offsets)
-        return (calls + index) / (math.prod(self.chunks) * self.item_bytes)
+        return super().overhead + (calls + index) / (math.prod(self.chunks) * self.item_bytes)
 
     def read_stored(self, start: int, stop: int) -> tuple[Array, int]:
         """Read a run of variants, a chunk at a time."""

@@ -14,7 +14,7 @@ class Resident(Source):
     """A source that keeps ranges once read, up to a number of bytes; shipped to another process, it starts empty."""
 
     def __init__(self, source: Source, capacity_bytes: int):
-        self._source = source
+        self.source = source
         self._left = capacity_bytes
         self._kept: dict[tuple[int, ...], Array] = {}
         self._lock = threading.Lock()
@@ -27,7 +27,7 @@ class Resident(Source):
         kept = self._kept.get(key)
         if kept is not None:
             return kept, 0
-        block, n_bytes = self._source.read_block(outer_samples, outer_features)
+        block, n_bytes = self.source.read_block(outer_samples, outer_features)
         with self._lock:
             room = self._left >= block.nbytes
             if room:
@@ -38,7 +38,7 @@ class Resident(Source):
 
     def fingerprint(self) -> str:
         """Return that of the source."""
-        return self._source.fingerprint()
+        return self.source.fingerprint()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_kept": {}, "_left": 0, "_lock": None}

@@ -10,7 +10,7 @@ import numpy as np
 
 from streampca.errors import InputError
 from streampca.sources.base import Array
-from streampca.sources.genotypes import TEXT, Filter, GenotypeSource, on_autosomes
+from streampca.sources.genotypes import TEXT, Filter, VariantSource, on_autosomes
 from streampca.sources.regions import in_regions, named_regions
 
 # A list: the path of a file, or the ids themselves.
@@ -18,10 +18,10 @@ Ids = str | Path | Iterable[Any]
 
 
 def select(
-    source: GenotypeSource, *, keep: Ids | None = None, remove: Ids | None = None, extract: Ids | None = None,
+    source: VariantSource, *, keep: Ids | None = None, remove: Ids | None = None, extract: Ids | None = None,
     exclude: Ids | None = None, exclude_regions: str | Path | None = None, autosomes: bool = True, maf: float = 0.0,
     geno: float = 1.0, mind: float = 1.0,
-) -> GenotypeSource:  # fmt: skip
+) -> VariantSource:  # fmt: skip
     """Return the source of the samples and variants chosen.
 
     Parameters
@@ -50,13 +50,13 @@ def select(
     return chosen
 
 
-def _left(source: GenotypeSource, what: str, mask: Array, note: str) -> GenotypeSource:
+def _left(source: VariantSource, what: str, mask: Array, note: str) -> VariantSource:
     if not mask.any():
         raise InputError(f"{source.name}: no {what} are left ({note}); ask for less")
     return source.take(samples=mask, note=note) if what == "samples" else source.take(variants=mask, note=note)
 
 
-def _select_samples(source: GenotypeSource, keep: Ids | None, remove: Ids | None) -> GenotypeSource:
+def _select_samples(source: VariantSource, keep: Ids | None, remove: Ids | None) -> VariantSource:
     for option, wanted, given in (("keep", True, keep), ("remove", False, remove)):
         if given is None:
             continue
@@ -73,7 +73,7 @@ def _select_samples(source: GenotypeSource, keep: Ids | None, remove: Ids | None
     return source
 
 
-def _select_variants(source: GenotypeSource, extract: Ids | None, exclude: Ids | None) -> GenotypeSource:
+def _select_variants(source: VariantSource, extract: Ids | None, exclude: Ids | None) -> VariantSource:
     for option, wanted, given in (("extract", True, extract), ("exclude", False, exclude)):
         if given is None:
             continue

@@ -8,12 +8,11 @@ References: https://github.com/sgkit-dev/vcf-zarr-spec
 
 from __future__ import annotations
 
-import copy
 import math
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import zarr
@@ -21,8 +20,8 @@ from zarr.storage import FsspecStore
 
 from streampca.buffers import scratch
 from streampca.errors import InputError
-from streampca.sources.base import Array, Axis, Source
-from streampca.sources.genotypes import TEXT, GenotypeSource, packed_width, refuse_duplicates
+from streampca.sources.base import Array
+from streampca.sources.genotypes import TEXT, GenotypeSource, VariantSource, packed_width, refuse_duplicates
 from streampca.sources.zarrs import ZarrArray, ZarrSource
 
 ZarrGroup: TypeAlias = Any  # zarr.Group, whose types differ from release to release
@@ -53,16 +52,26 @@ class VcfZarrSource(GenotypeSource):
         self._unit = (self._calls.chunks[0], self._calls.chunks[1] // array.shape[2])
         self._keep_nothing()
 
+    costly = True
+
     def _keep_nothing(self) -> None:
         self._room = 0
         self._kept: dict[tuple[int, int], Array] = {}
         self._lock = threading.Lock()
 
     def keeping(self, n_bytes: int) -> VcfZarrSource:
-        """Return the same source, which keeps so many bytes of what was read; a copy of it (`take`) keeps none."""
-        keeper = copy.copy(self)
+        """Return the same source, which keeps so many bytes of what was read; what is taken from it keeps none."""
+        keeper = self.take()
         keeper._room = n_bytes
         return keeper
+
+    def take(
+        self, *, samples: Array | None = None, variants: Array | None = None, note: str = ""
+    ) -> Self:  # fmt: skip
+        """Return the source of some samples and variants, with nothing kept: what was, is of another choice."""
+        chosen = super().take(samples=samples, variants=variants, note=note)
+        chosen._keep_nothing()
+        return chosen
 
     @property
     def chunks(self) -> tuple[int, int]:  # type: ignore[override]
@@ -74,7 +83,8 @@ class VcfZarrSource(GenotypeSource):
         """One chunk of the store decoded, cut and compressed, and its rows packed."""
         decoded = math.prod(self._calls.chunks) * self._calls.item_bytes
         packed = self._unit[0] * packed_width(self._n_stored)
-        return ((2 + self._calls.overhead) * decoded + packed) / (math.prod(self.chunks) * self.item_bytes)
+        of_chunk = (2 + self._calls.overhead) * decoded + packed
+        return super().overhead + of_chunk / (math.prod(self.chunks) * self.item_bytes)
 
     def read_packed(self, start: int, stop: int) -> tuple[Array, int]:
         """Read from memory, or from the store and keep it if there is room."""
@@ -129,15 +139,19 @@ class VcfZarrSource(GenotypeSource):
         return ("vcf_zarr", self._calls.fingerprint())
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_room", "_kept", "_lock")}
+        return {
+            name: value for name, value in super().__getstate__().items() if name not in ("_room", "_kept", "_lock")
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._keep_nothing()
 
 
-class DosageSource(Source):
+class DosageSource(VariantSource):
     """Dosages of a VCF Zarr store, samples x variants; NaN where missing."""
+
+    costly = True
 
     def __init__(self, group: ZarrGroup, variable: str = DOSAGES):
         array = _member(group, variable)
@@ -147,22 +161,39 @@ class DosageSource(Source):
                 f"{self._values.name}: {array.dtype} of shape {array.shape} is not read; "
                 "dosages are floats, variants x samples"
             )
-        samples, variants = _labels(group, array.shape)
-        self.name = self._values.name
-        self.samples = Axis(("sample",), array.shape[1:], {k: (("sample",), v) for k, v in samples.items()})
-        self.features = Axis(("variant",), array.shape[:1], {k: (("variant",), v) for k, v in variants.items()})
-        self.dtype = self._values.dtype
-        self.chunks = self._values.chunks[::-1]
-        self.overhead, self.costly = self._values.overhead, True
+        super().__init__(self._values.name, *_labels(group, array.shape), self._values.dtype)
+
+    @property
+    def chunks(self) -> tuple[int, int]:  # type: ignore[override]
+        """One chunk of the store, or as much as is chosen."""
+        variants, samples = self._values.chunks
+        return min(samples, len(self.samples)), min(variants, len(self.features))
+
+    @property
+    def overhead(self) -> float:  # type: ignore[override]
+        """One chunk of the store, decoded and compressed."""
+        return (1 + self._values.overhead) * math.prod(self._values.chunks) / math.prod(self.chunks)
 
     def read_block(self, outer_samples: slice, outer_features: slice) -> tuple[Array, int]:
         """Read whole chunks, and hand them out as samples x variants."""
-        block, n_bytes = self._values.read_block(outer_features, outer_samples)
-        return block.T, n_bytes
+        if self._samples is None and self._variants is None:
+            block, n_bytes = self._values.read_block(outer_features, outer_samples)
+            return block.T, n_bytes
+        n_variants, n_samples = self._values.shape
+        rows = (np.arange(n_variants) if self._variants is None else self._variants)[outer_features]
+        columns = (np.arange(n_samples) if self._samples is None else self._samples)[outer_samples]
+        out = scratch("chosen", (len(rows), len(columns)), self.dtype)
+        n_bytes, left = 0, int(columns.min(initial=n_samples))
+        span = slice(left, int(columns.max(initial=left - 1)) + 1)
+        for places, first, last in by_chunk(rows, self._values.chunks[0]):
+            block, fetched = self._values.read_block(slice(first, last), span)
+            out[places] = block[np.ix_(rows[places] - first, columns - left)]
+            n_bytes += fetched
+        return out.T, n_bytes
 
-    def fingerprint(self) -> str:
-        """Return that of the array."""
-        return self._values.fingerprint()
+    def stamp(self) -> tuple[object, ...]:
+        """Metadata, and size and time of some chunks."""
+        return ("vcf_zarr", self._values.fingerprint())
 
 
 def by_chunk(rows: Array, length: int) -> Iterator[tuple[Array, int, int]]:

@@ -1,0 +1,207 @@
+"""Converting genotypes to VCF Zarr: read back, they are the same bits."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+import zarr
+from helpers import one_line
+from source_helpers import everything
+
+from streampca import InputError
+from streampca.convert import convert
+from streampca.simulate_genotypes import simulate_genotypes
+from streampca.sources.plink1 import BedSource
+from streampca.sources.vcfzarr import open_vcf_zarr
+
+HAS_VCF = all(importlib.util.find_spec(name) for name in ("bio2zarr", "cyvcf2"))
+LABELS = ("iid", "chromosome", "position", "variant_id", "allele_1", "allele_2")
+VCF = """\
+##fileformat=VCFv4.3
+##contig=<ID=chr1>
+##FORMAT=<ID=GT,Number=1,Type=String,Description="Genotype">
+##FORMAT=<ID=DS,Number=1,Type=Float,Description="Dosage">
+#CHROM	POS	ID	REF	ALT	QUAL	FILTER	INFO	FORMAT	a	b	c
+chr1	10	rs1	A	G	.	.	.	GT:DS	0/0:0.25	0/1:1	1|1:2
+chr1	20	.	A	G,T	.	.	.	GT:DS	0/2:0.5	1/2:.	./.:1
+chr1	30	rs3	A	C	.	.	.	GT:DS	1:0	0/.:.	0:1
+"""
+
+
+@pytest.fixture
+def small_chunks(monkeypatch):
+    monkeypatch.setattr("streampca.convert.CHUNK", (16, 8))
+
+
+def study(folder, n=21, m=50):
+    simulate_genotypes(folder / "study", n, m, missing=0.1)
+    return folder / "study.bed"
+
+
+def assert_same(store, source):
+    ours = open_vcf_zarr(store)
+    m = source.shape[1]
+    assert ours.shape == source.shape
+    np.testing.assert_array_equal(ours.read_packed(0, m)[0].copy(), source.read_packed(0, m)[0])
+    for name in LABELS:
+        assert ours.label(name).tolist() == source.label(name).tolist()
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("n", [1, 7, 8, 21])
+def test_a_bed_file_comes_back_as_it_was(tmp_path, n):
+    bed = study(tmp_path, n)
+    steps = []
+    convert(bed, tmp_path / "new.vcz", progress=steps.append)
+    assert_same(tmp_path / "new.vcz", BedSource(bed))
+    assert [(step.done, step.total) for step in steps] == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+
+def test_calls_are_those_of_another_reader(tmp_path):
+    bed_reader = pytest.importorskip("bed_reader")
+    bed = study(tmp_path)
+    for table in (bed.with_suffix(".fam"), bed.with_suffix(".bim")):
+        table.write_text(table.read_text().replace(" ", "\t"))
+    convert(str(bed.with_suffix("")), tmp_path / "new.vcz")
+    group = zarr.open_group(tmp_path / "new.vcz", mode="r")
+    with bed_reader.open_bed(bed) as reader:
+        copies, ref, alt = reader.read(dtype="int8").T, reader.allele_2, reader.allele_1
+    calls = group["call_genotype"][...]
+    np.testing.assert_array_equal(np.where((calls < 0).any(axis=2), -127, calls.sum(axis=2)), copies)
+    np.testing.assert_array_equal(group["variant_allele"][...], np.stack([ref, alt], axis=1))
+    assert (calls[..., 0] <= calls[..., 1]).all()
+
+
+def test_the_layout_is_that_of_the_specification(tmp_path):
+    bed = study(tmp_path)
+    convert(bed, tmp_path / "new.vcz")
+    group = zarr.open_group(tmp_path / "new.vcz", mode="r")
+    dims = {name: array.metadata.dimension_names for name, array in group.arrays()}
+    assert dims == {
+        "call_genotype": ("variants", "samples", "ploidy"),
+        "sample_id": ("samples",),
+        "contig_id": ("contigs",),
+        "variant_contig": ("variants",),
+        "variant_position": ("variants",),
+        "variant_id": ("variants",),
+        "variant_allele": ("variants", "alleles"),
+    }
+    assert (group.metadata.zarr_format, group["call_genotype"].dtype) == (3, np.int8)
+    assert group["variant_position"].dtype == np.int32
+    assert dict(group.attrs) == {
+        "kind": "vcf_zarr", "format_version": 1, "vcf_zarr_version": "0.4", "source": str(bed),
+    }  # fmt: skip
+
+
+def test_contigs_come_in_the_order_of_the_file(tmp_path):
+    bed = study(tmp_path, m=6)
+    chromosomes = ["X", "X", "2", "10", "10", "2"]
+    bed.with_suffix(".bim").write_text(
+        "".join(f"{c} s{j} 0 {3_000_000_000 + j} A G\n" for j, c in enumerate(chromosomes))
+    )
+    convert(bed, tmp_path / "new.vcz")
+    assert zarr.open_group(tmp_path / "new.vcz", mode="r")["contig_id"][...].tolist() == ["X", "2", "10"]
+    assert_same(tmp_path / "new.vcz", BedSource(bed))
+
+
+def test_samples_whose_iid_repeats_are_told_apart_by_family(tmp_path):
+    bed = study(tmp_path, n=3)
+    bed.with_suffix(".fam").write_text("a 1 0 0 0 0\nb 1 0 0 0 0\nb 2 0 0 0 0\n")
+    convert(bed, tmp_path / "new.vcz")
+    assert open_vcf_zarr(tmp_path / "new.vcz").label("iid").tolist() == ["a_1", "b_1", "b_2"]
+    bed.with_suffix(".fam").write_text("a b_c 0 0 0 0\na_b c 0 0 0 0\nx c 0 0 0 0\n")
+    with pytest.raises(InputError, match="a_b_c is there twice") as error:
+        convert(bed, tmp_path / "other.vcz")
+    one_line(error)
+    assert not list(tmp_path.glob("*other*"))
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_a_choice_of_a_source(tmp_path):
+    source = BedSource(study(tmp_path)).take(samples=np.arange(3, 20), variants=np.arange(1, 50, 2))
+    convert(source, tmp_path / "new.vcz")
+    assert_same(tmp_path / "new.vcz", source)
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.skipif(shutil.which("plink2") is None, reason="plink2 is not there")
+def test_a_pgen_file(tmp_path):
+    pytest.importorskip("pgenlib")
+    bed = study(tmp_path)
+    run = ["plink2", "--bfile", "study", "--make-pgen", "--out", "new", "--threads", "1"]
+    subprocess.run(run, cwd=tmp_path, check=True, capture_output=True)
+    convert(tmp_path / "new", tmp_path / "new.vcz")
+    assert_same(tmp_path / "new.vcz", BedSource(bed))
+
+
+def test_only_a_store_of_ours_is_overwritten(tmp_path):
+    bed, out = study(tmp_path), tmp_path / "new.vcz"
+    convert(bed, out)
+    with pytest.raises(InputError, match="exists already"):
+        convert(bed, out)
+    simulate_genotypes(tmp_path / "study", 5, 7)
+    convert(bed, out, overwrite=True)
+    assert_same(out, BedSource(bed))
+    zarr.open_group(tmp_path / "theirs.zarr", mode="w")
+    with pytest.raises(InputError, match="was not written by streampca"):
+        convert(bed, tmp_path / "theirs.zarr", overwrite=True)
+
+
+def test_nothing_is_left_when_it_fails(tmp_path):
+    bed = study(tmp_path)
+    (tmp_path / "out").mkdir()
+
+    def interrupt(_step):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        convert(bed, tmp_path / "out" / "new.vcz", progress=interrupt)
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["nothing", "nothing.bed", "nothing.vcf", "text.csv"])
+def test_what_cannot_be_converted(tmp_path, name):
+    (tmp_path / "text.csv").write_text("1,2\n")
+    with pytest.raises(InputError) as error:
+        convert(tmp_path / name, tmp_path / "new.vcz")
+    assert name.removesuffix(".bed") in one_line(error)
+    assert not (tmp_path / "new.vcz").exists()
+
+
+# ---------------------------------------------------------------- VCF
+
+
+def test_vcf_without_its_packages(tmp_path, monkeypatch):
+    (tmp_path / "x.vcf").write_text(VCF)
+    monkeypatch.setattr("streampca.convert.find_spec", lambda _name: None)
+    with pytest.raises(InputError, match=r"pip install 'streampca\[vcf\]'") as error:
+        convert(tmp_path / "x.vcf", tmp_path / "new.vcz")
+    one_line(error)
+
+
+@pytest.mark.skipif(not HAS_VCF, reason="bio2zarr or cyvcf2 is not there")
+def test_a_vcf_file(tmp_path):
+    (tmp_path / "x.vcf").write_text(VCF)
+    convert(tmp_path / "x.vcf", tmp_path / "new.vcz")
+    convert(tmp_path / "x.vcf", tmp_path / "new.vcz", overwrite=True)
+    assert {path.name for path in tmp_path.iterdir()} == {"x.vcf", "new.vcz"}
+    source = open_vcf_zarr(tmp_path / "new.vcz")
+    np.testing.assert_array_equal(everything(source).T, [[0, 1, 2], [1, 2, np.nan], [2, np.nan, 0]])
+    assert source.label("allele_1").tolist() == ["G", "G,T", "C"]
+    assert source.label("iid").tolist() == ["a", "b", "c"]
+    dosages = open_vcf_zarr(tmp_path / "new.vcz", "call_DS")
+    np.testing.assert_array_equal(everything(dosages).T, [[0.25, 1, 2], [0.5, np.nan, 1], [0, np.nan, 1]])
+
+
+@pytest.mark.skipif(not HAS_VCF, reason="bio2zarr or cyvcf2 is not there")
+def test_a_vcf_file_that_bio2zarr_refuses(tmp_path):
+    second = VCF.replace("chr1>", "chr1>\n##contig=<ID=chr2>").replace("chr1\t30", "chr2\t30")
+    (tmp_path / "x.vcf").write_text(second)
+    with pytest.raises(InputError, match="tabix") as error:
+        convert(tmp_path / "x.vcf", tmp_path / "new.vcz")
+    one_line(error)
+    assert {path.name for path in tmp_path.iterdir()} == {"x.vcf"}

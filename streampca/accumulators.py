@@ -23,7 +23,7 @@ Array = NDArray[Any]
 # Target size of one tile of a block product: near the L2 cache, and long enough for the BLAS to run at speed.
 TILE_BYTES = 2 << 20
 MIN_TILE_LENGTH = 64
-# Rows worth having even where the tile then outgrows that cache: adding N x b sums then costs little beside the product.
+# Rows worth having even where the tile then outgrows that cache: adding N x b sums costs little beside their product.
 GOOD_TILE_LENGTH = 128
 LARGE_TILE_BYTES = 12 << 20
 # A tile of the scatter is long, so that adding N x N float64 sums costs little beside the product itself.

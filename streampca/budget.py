@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
+import dask
 import psutil
 from dask.system import CPU_COUNT
 from dask.utils import parse_bytes
@@ -84,7 +85,7 @@ def cut(source: Source, axis: int, partial_bytes: int) -> Cut:
     if isinstance(source, GenotypeSource):
         # A packed byte makes sixteen of a tile: much work for little to read.
         total = n_block * row_bytes
-        wanted = max(PARTITION_BYTES / 16, min(2 * partial_bytes, total / 8), total // MAX_PARTITIONS)
+        wanted = max(PARTITION_BYTES / 16, min(max(PARTITION_BYTES / 4, 2 * partial_bytes), total / 16))
         slab_length = min(slab_length, chunk * math.ceil(wanted / (chunk * row_bytes)))
     length = slab_length * max(1, math.ceil(wanted / (slab_length * row_bytes)))
     return Cut(axis, tuple((i, min(i + length, n_block)) for i in range(0, n_block, length)), min(slab_length, n_block))
@@ -151,6 +152,6 @@ def process_bytes() -> int:
     return int(psutil.Process().memory_info().rss) + PROCESS_RESERVE
 
 
-def cpu_count() -> int:
-    """Cores that this process may use."""
-    return int(CPU_COUNT)
+def thread_count() -> int:
+    """Threads to use: as Dask is configured, or the cores that this process may use."""
+    return int(dask.config.get("num_workers", None) or CPU_COUNT)

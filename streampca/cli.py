@@ -88,11 +88,26 @@ GENOTYPE_CHOICES = (
 )  # fmt: skip
 
 
+# What a result's name leaves out of that of its data.
+SUFFIXES = (".bed", ".pgen", ".vcz", ".zarr", ".npy", ".nc", ".nc4", ".h5", ".hdf5")
+
+
+def _stem(source: str) -> str:
+    """Return the name of data without folder and suffix."""
+    path = Path(source)
+    return path.stem if path.suffix in SUFFIXES else path.name
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that were given; 0 is one."""
+    return {name: value for name, value in options.items() if value is not None and value is not False}
+
+
 def _open(source: str, variable: str | None, sample_dims: str | None, choice: dict[str, Any]) -> Any:
     """Open data, of genotypes those chosen; the choices are only for genotypes."""
     from streampca.sources import is_genotypes, open_genotypes, open_source
 
-    given = {name: choice[name] for name in GENOTYPE_CHOICES if choice.get(name)}
+    given = _given({name: choice[name] for name in GENOTYPE_CHOICES})
     if is_genotypes(source):
         if given.pop("all_chromosomes", False):
             given["autosomes"] = False
@@ -138,6 +153,9 @@ def cli() -> None:
 @click.option("--tol", type=float, default=1e-3, show_default=True, help="Largest certificate allowed.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random start.")
 @genotype_options
+@click.option(
+    "--export", "form", type=click.Choice(["plink", "tsv"]), help="Write text files beside, as `export` does."
+)
 @click.option("--ld-prune", type=float, metavar="R2", help="Prune variants first, by windows of 50, steps of 5.")
 @click.option("--outliers", type=click.Choice(["report", "remove"]), help="Look for samples apart from all others.")
 @click.option(
@@ -147,9 +165,9 @@ def cli() -> None:
 @run_options
 def pca(
     source: str, n_components: int | float | str | None, out: Path | None, overwrite: bool, scale: str, missing: str,
-    solver: str, tol: float, seed: int, ld_prune: float | None, outliers: str | None, outlier_rounds: int,
-    variable: str | None, sample_dims: str | None, memory: str | None, threads: int | None, plan: bool, as_json: bool,
-    quiet: bool, **choice: Any,
+    solver: str, tol: float, seed: int, form: str | None, ld_prune: float | None, outliers: str | None,
+    outlier_rounds: int, variable: str | None, sample_dims: str | None, memory: str | None, threads: int | None,
+    plan: bool, as_json: bool, quiet: bool, **choice: Any,
 ) -> None:  # fmt: skip
     """Principal components of SOURCE: a .bed, .pgen, .npy or .nc file, a Zarr store or its URL."""
     import dask
@@ -161,27 +179,31 @@ def pca(
     data = _open(source, variable, sample_dims, choice)
     if (ld_prune is not None or outliers) and not isinstance(data, VariantSource):
         raise InputError(f"{source}: --ld-prune and --outliers are for genotypes; leave them out")
-    count: Any = min(10, *data.shape) if n_components is None else n_components
-    if n_components == "all":
-        count = min(data.shape)
+    count: Any = min(data.shape) if n_components == "all" else n_components
+    if count is None and not isinstance(data, VariantSource):
+        count = min(10, *data.shape)
     parameters = {
         "n_components": count, "scale": None if scale == "none" else scale, "missing": missing, "solver": solver,
         "tol": tol, "memory": memory, "seed": seed,
     }  # fmt: skip
     asked = {"ld_prune": ld_prune, "outliers": outliers, **{name: choice[name] for name in GENOTYPE_CHOICES}}
-    target = out or Path(f"{Path(source).name.removesuffix(Path(source).suffix)}.pca.zarr")
+    target = out or Path(f"{_stem(source)}.pca.zarr")
     with dask.config.set(num_workers=threads), _progress(quiet or plan) as progress:
         request = Request(**parameters, progress=progress)
         if plan:
             _print_plan(request.plan(data, extra_sweeps=1), as_json)
             return
         check_output(target, overwrite)
+        if form is not None:
+            _check_export(target, form, overwrite, isinstance(data, VariantSource))
         if ld_prune is not None:
             data = _pruned(data, progress, r2=ld_prune)
         found, attributes = pca_to_store(
-            data, request, target, overwrite, parameters | {name: value for name, value in asked.items() if value},
+            data, request, target, overwrite, parameters | _given(asked),
             find_outliers=outliers, outlier_rounds=outlier_rounds,
         )  # fmt: skip
+    if form is not None:
+        _export(target, form, None, overwrite)
     columns = {name: getattr(found, name) for name in COLUMNS}
     if found.genotypes:
         columns["explained_variance"] = found.genotype_eigenvalue
@@ -229,7 +251,7 @@ def project(
 
     found, labels = components_in(load(result))
     data = open_genotypes(source, keep=keep, remove=remove, autosomes=False)
-    target = out or Path(f"{Path(source).name.removesuffix(Path(source).suffix)}.scores.zarr")
+    target = out or Path(f"{_stem(source)}.scores.zarr")
     check_output(target, overwrite)
     match = match_variants(labels, data, drop_ambiguous=drop_ambiguous)
     with dask.config.set(num_workers=threads), _progress(quiet) as progress:
@@ -265,7 +287,7 @@ def prune(
 
     data = filtered(_open(source, None, None, choice))
     step = step if step is not None else 1 if window.lower().endswith("kb") else 5
-    prefix = out or Path(Path(source).name.removesuffix(Path(source).suffix))
+    prefix = out or Path(_stem(source))
     with _progress(quiet) as progress:
         kept = kept_of(data, window=window, step=step, r2=r2, progress=progress)
     paths = write_lists(data, kept, prefix, overwrite)
@@ -277,16 +299,34 @@ def prune(
 @cli.command()
 @click.argument("result", type=existing)
 @click.option("--format", "form", type=click.Choice(["plink", "tsv"]), default="plink", show_default=True)
-@click.option("--out", type=existing, help="Prefix of the files.  [default: name of the result]")
+@click.option("--out", type=existing, help="Prefix of the files.  [default: that of the result]")
 @click.option("--overwrite", is_flag=True, help="Replace files that exist.")
 def export(result: Path, form: str, out: Path | None, overwrite: bool) -> None:
     """Write RESULT as text: plink (.eigenvec, .eigenval, .eigenvec.var) or tsv (scores, loadings, components)."""
+    for path in _export(result, form, out, overwrite):
+        click.echo(str(path))
+
+
+def _export(result: Path, form: str, prefix: Path | None, overwrite: bool) -> list[Path]:
+    """Write a result as text, beside it unless a prefix is given."""
     from streampca.export import export as write
     from streampca.results import load
 
-    prefix = out or Path(result.name.removesuffix(".zarr").removesuffix(".pca"))
-    for path in write(load(result), prefix, form=form, overwrite=overwrite):
-        click.echo(str(path))
+    return write(load(result), prefix or _prefix(result), form=form, overwrite=overwrite)
+
+
+def _prefix(result: Path) -> Path:
+    """Return how the text files of a result begin."""
+    return result.with_name(result.name.removesuffix(".zarr").removesuffix(".pca"))
+
+
+def _check_export(result: Path, form: str, overwrite: bool, genotypes: bool) -> None:
+    """Refuse what could not be written at the end, before the work begins."""
+    from streampca.export import export_paths
+
+    export_paths(_prefix(result), form, overwrite)
+    if form == "plink" and not genotypes:
+        raise InputError("--export plink is for genotypes; use --export tsv")
 
 
 @cli.command()

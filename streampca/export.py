@@ -17,7 +17,11 @@ from streampca.scaling import check_choice
 if TYPE_CHECKING:
     import xarray
 
-FORMATS = ("plink", "tsv")
+# The files of each format.
+FORMATS = {
+    "plink": (".eigenvec", ".eigenval", ".eigenvec.var"),
+    "tsv": (".scores.tsv", ".loadings.tsv", ".components.tsv"),
+}
 
 
 def export(result: xarray.Dataset, prefix: Path, *, form: str = "plink", overwrite: bool = False) -> list[Path]:
@@ -27,21 +31,27 @@ def export(result: xarray.Dataset, prefix: Path, *, form: str = "plink", overwri
     variants for the rarer allele, of mean square 1), as plink2 --pca var-wts writes them. tsv: .scores.tsv,
     .loadings.tsv and .components.tsv, whatever the data were.
     """
-    check_choice("format", form, FORMATS)
+    check_choice("format", form, tuple(FORMATS))
     if form == "plink" and not result.attrs.get("genotypes"):
         raise InputError(f"{result.attrs.get('source')}: format plink is for genotypes; use --format tsv")
     if "scores" not in result:
         raise InputError("the result holds no scores; make it with `streampca pca` or fit_transform")
     tables = _plink_tables(result) if form == "plink" else _tsv_tables(result)
-    paths = [prefix.with_name(prefix.name + suffix) for suffix in tables]
+    paths = export_paths(prefix, form, overwrite)
+    with ExitStack() as stack:
+        for path, (header, columns) in zip(paths, tables, strict=True):
+            _write_table(stack.enter_context(_beside(path)), header, columns)
+    return paths
+
+
+def export_paths(prefix: Path, form: str, overwrite: bool) -> list[Path]:
+    """Return the files that a format has, or say why they cannot be written."""
+    paths = [prefix.with_name(prefix.name + suffix) for suffix in FORMATS[form]]
     existing = [path for path in paths if path.exists()]
     if existing and not overwrite:
         raise InputError(f"{existing[0]}: exists already; choose another --out or add --overwrite")
     if not prefix.parent.is_dir():
         raise InputError(f"{prefix}: the folder {prefix.parent} does not exist; make it first")
-    with ExitStack() as stack:
-        for path, (header, columns) in zip(paths, tables.values(), strict=True):
-            _write_table(stack.enter_context(_beside(path)), header, columns)
     return paths
 
 
@@ -60,7 +70,7 @@ def _beside(path: Path) -> Iterator[TextIO]:
 Table = tuple[list[str], list[Any]]
 
 
-def _plink_tables(result: xarray.Dataset) -> dict[str, Table]:
+def _plink_tables(result: xarray.Dataset) -> list[Table]:
     pcs = _names(result)
     scores = result["scores"].values.astype(np.float64)
     length = np.linalg.norm(scores, axis=0)
@@ -70,23 +80,23 @@ def _plink_tables(result: xarray.Dataset) -> dict[str, Table]:
     weights = result["components"].values * np.where(major, -1, 1) * np.sqrt(result.sizes["variant"])
     alleles = [np.where(major, first, second), np.where(major, second, first)]
     variants = [result["chromosome"].values, result["variant_id"].values, *alleles]
-    return {
-        ".eigenvec": (["#FID", "IID", *pcs], [result["fid"].values, result["iid"].values, vectors]),
-        ".eigenval": ([], [result["eigenvalue"].values]),
-        ".eigenvec.var": (["#CHROM", "ID", "MAJ", "NONMAJ", *pcs], [*variants, weights.T]),
-    }
+    return [
+        (["#FID", "IID", *pcs], [result["fid"].values, result["iid"].values, vectors]),
+        ([], [result["eigenvalue"].values]),
+        (["#CHROM", "ID", "MAJ", "NONMAJ", *pcs], [*variants, weights.T]),
+    ]
 
 
-def _tsv_tables(result: xarray.Dataset) -> dict[str, Table]:
+def _tsv_tables(result: xarray.Dataset) -> list[Table]:
     pcs = _names(result)
     scores, loadings = result["scores"], result["components"]
     numbers = ["explained_variance", "explained_variance_ratio", "certificate"]
     numbers = [*numbers[:1], *(["eigenvalue"] if "eigenvalue" in result else []), *numbers[1:]]
-    return {
-        ".scores.tsv": _labelled(result, scores.dims[:-1], scores.values.reshape(-1, len(pcs)), pcs),
-        ".loadings.tsv": _labelled(result, loadings.dims[1:], loadings.values.reshape(len(pcs), -1).T, pcs),
-        ".components.tsv": (["PC", *numbers], [np.array(pcs), *(result[name].values for name in numbers)]),
-    }
+    return [
+        _labelled(result, scores.dims[:-1], scores.values.reshape(-1, len(pcs)), pcs),
+        _labelled(result, loadings.dims[1:], loadings.values.reshape(len(pcs), -1).T, pcs),
+        (["PC", *numbers], [np.array(pcs), *(result[name].values for name in numbers)]),
+    ]
 
 
 def _labelled(result: xarray.Dataset, dims: tuple[Any, ...], values: Any, pcs: list[str]) -> Table:

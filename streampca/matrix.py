@@ -194,7 +194,7 @@ class Matrix:
     def _packed_tiles(self, source: GenotypeSource, start: int, stop: int, length: int) -> Iterator[Tile]:
         """Yield tiles made straight from packed genotypes: each code has its value, a missing call the mean's, zero."""
         # numba takes a moment to load, and other sources do without it.
-        from streampca.sources.packed import DOSAGES, count_codes, count_missing, decode
+        from streampca.sources.packed import DOSAGES, MISSING, count_codes, count_missing, decode
 
         n_samples = source.shape[0]
         for slab_start in range(start, stop, self.slab_length):
@@ -206,13 +206,12 @@ class Matrix:
                 scaling = Scaling(moments.mean, scale_of(moments, self.scale, n_samples, self.filter))
                 missing = np.zeros(n_samples, np.int64)
                 gappy = moments.missing > 0
-                count_missing(packed[gappy], missing)
+                count_missing(packed if gappy.all() else packed[gappy], missing)
                 if self.missing == "error" and gappy.any():
-                    feature = int(gappy.argmax())
-                    table = np.isnan(DOSAGES)[None, :].astype(np.float32)
-                    row = np.empty((1, n_samples), np.float32)
-                    decode(packed[feature : feature + 1], table, row)
-                    defects = Defects(int(moments.missing.sum()), 0, (int(row.argmax()), slab_start + feature))
+                    sample = int((missing > 0).argmax())
+                    codes = packed[:, sample // 4] >> 2 * (sample % 4) & 3
+                    first = (sample, slab_start + int((codes == MISSING).argmax()))
+                    defects = Defects(int(moments.missing.sum()), 0, first)
             else:
                 scaling = self.scaling.take(slice(slab_start, slab_stop))
             table = scaling.table(DOSAGES).astype(self.dtype)

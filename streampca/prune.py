@@ -28,7 +28,7 @@ from pathlib import Path
 import numpy as np
 from numba import njit
 
-from streampca.budget import cpu_count
+from streampca.budget import thread_count
 from streampca.errors import InputError
 from streampca.progress import Progress, Step, silent
 from streampca.sources.base import Array
@@ -86,7 +86,7 @@ def prune(
         starts, ends = _windows(positions[here], size, int(step), kilobases)
         _prune_run(source, run, starts, ends, r2 * SLACK, kept[here], advance)
 
-    with ThreadPoolExecutor(cpu_count()) as pool:
+    with ThreadPoolExecutor(thread_count()) as pool:
         list(pool.map(prune_run, runs))
     return kept
 
@@ -103,7 +103,7 @@ def filtered(source: GenotypeSource) -> GenotypeSource:
         packed, _ = source.read_packed(start, min(start + CHUNK, n_variants))
         parts.append(count_codes(packed, n_samples))
         count_missing(packed, missing)
-    full = missing <= source.filter.mind * n_variants
+    full = missing / n_variants <= source.filter.mind
     if not full.all():
         chosen = source.take(samples=full, note=f"samples left out: {int((~full).sum())} with many missing calls")
         chosen.filter = replace(source.filter, mind=1.0)

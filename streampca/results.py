@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from streampca.errors import InputError
 from streampca.models.components import Components, Request, fit_components, scores_of
 from streampca.models.dataset import FORMAT_VERSION, LONG_NAMES, Variables, as_dataset, pca_variables, provenance
-from streampca.models.genotypes import fit_genotypes
+from streampca.models.genotypes import VARIANT_LABELS, fit_genotypes
 from streampca.sources import Axis, Source
 from streampca.sources.genotypes import VariantSource
 from streampca.sweeps import active_client
@@ -154,7 +154,7 @@ def components_in(result: xarray.Dataset) -> tuple[Components, dict[str, Array]]
         seconds=0.0,
         genotypes=True,
     )
-    return found, {name: result[name].values for name in ("variant_id", "allele_1", "allele_2")}
+    return found, {name: result[name].values for name in VARIANT_LABELS}
 
 
 def save(variables: Variables, coords: Variables, attributes: Mapping[str, Any], store: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streampca.budget import cpu_count
+from streampca.budget import thread_count
 from streampca.progress import Progress, Step, silent
 from streampca.sources.genotypes import packed_width
 from streampca.sources.packed import draw
@@ -47,7 +47,7 @@ def simulate_genotypes(
     _write_tables(prefix, population, n_variants)
     blocks = range(0, n_variants, BLOCK)
     width, began = packed_width(n_samples), time.monotonic()
-    with open(f"{prefix}.bed", "wb") as file, ThreadPoolExecutor(cpu_count()) as pool:
+    with open(f"{prefix}.bed", "wb") as file, ThreadPoolExecutor(thread_count()) as pool:
         file.write(MAGIC)
 
         def write(start: int) -> None:

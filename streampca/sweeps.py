@@ -145,6 +145,7 @@ class Sweeps:
     warm_seconds: float = 0.0
     bytes_read: int = 0
     sample_missing: Any = None
+    _pools: dict[int, ThreadPoolExecutor] = field(default_factory=dict)
 
     @property
     def n_sweeps(self) -> int:
@@ -152,11 +153,12 @@ class Sweeps:
         return len(self.seconds)
 
     def thinned(self, step: int) -> Sweeps:
-        """Return sweeps over each step-th partition alone: a sample of the rows of A."""
-        matrix = replace(self.matrix, partitions=self.matrix.partitions[step // 2 :: step])
+        """Return sweeps over the beginning of each partition, one part of `step`: a sample of the rows of A."""
+        parts = ((start, start + -(-(stop - start) // step)) for start, stop in self.matrix.partitions)
+        matrix = replace(self.matrix, partitions=tuple(parts))
         if matrix.filter is not None:
             matrix = replace(matrix, filter=replace(matrix.filter, mind=1.0))
-        return Sweeps(matrix, self.threads, self.progress, stage="warm start")
+        return replace(self, matrix=matrix, stage="warm start", note="", seconds=[], bytes_read=0)
 
     def run(self, statistic: Statistic, label: str, check: bool = False) -> tuple[Any, Moments | None]:
         """Sweep once; returns the statistic's value, and the features' moments if they were not known before.
@@ -203,7 +205,8 @@ class Sweeps:
         show(0)
         client = active_client()
         if client is not None:
-            matrix, shared = client.scatter([self.matrix, statistic], broadcast=True, hash=False)
+            bare = replace(self.matrix, source=self.matrix.source.bare())
+            matrix, shared = client.scatter([bare, statistic], broadcast=True, hash=False)
         else:
             matrix, shared = (delayed(x, traverse=False, pure=False) for x in (self.matrix, statistic))
         tasks = [
@@ -213,14 +216,21 @@ class Sweeps:
         root = _tree(tasks, shared, self.matrix.merges_means)
         if client is not None:
             return _compute_on(client, tasks, root, show)
-        # Threads of our own, so that their buffers go when they do.
-        with (
-            ThreadPoolExecutor(self.threads, thread_name_prefix="streampca") as pool,
-            _PartitionCallback({task.key for task in tasks}, show),
-            one_blas_thread,
-        ):
-            result: Partial = compute(root, scheduler=threaded.get, pool=pool)[0]
+        with _PartitionCallback({task.key for task in tasks}, show), one_blas_thread:
+            result: Partial = compute(root, scheduler=threaded.get, pool=self._threads())[0]
         return result
+
+    def _threads(self) -> ThreadPoolExecutor:
+        """Return threads of our own, with their buffers: the same ones for all sweeps until they rest."""
+        if self.threads not in self._pools:
+            self.rest()
+            self._pools[self.threads] = ThreadPoolExecutor(self.threads, thread_name_prefix="streampca")
+        return self._pools[self.threads]
+
+    def rest(self) -> None:
+        """Let the threads and their buffers go; the next sweep makes new ones."""
+        while self._pools:
+            self._pools.popitem()[1].shutdown()
 
     def _block(self, start: int, stop: int) -> Delayed | None:
         """Return the range of a Dask array as one task of its own graph; nothing for sources that tasks open."""

@@ -111,11 +111,11 @@ class Report:
 
 
 def streampca_command(prefix: Path, out: str, k: int, *options: str) -> str:
-    """Find the components, then write them as plink does."""
-    pca = ["streampca", "pca", f"{prefix}.bed", "-k", str(k), "--threads", str(THREADS),
-           "--out", f"{out}.zarr", "--overwrite", "--quiet", *options]  # fmt: skip
-    export = ["streampca", "export", f"{out}.zarr", "--out", out, "--overwrite"]
-    return f"{shlex.join(pca)} && {shlex.join(export)}"
+    """Find the components, and write them as plink does as well."""
+    return shlex.join(
+        ["streampca", "pca", f"{prefix}.bed", "-k", str(k), "--threads", str(THREADS), "--out", f"{out}.zarr",
+         "--export", "plink", "--overwrite", "--quiet", *options]
+    )  # fmt: skip
 
 
 def plink_command(prefix: Path, out: str, k: int) -> str:

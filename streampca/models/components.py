@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streampca.accumulators import CrossProduct, Projection, Statistic
-from streampca.budget import cpu_count, cut, footprint, memory_limit, process_bytes, threads_that_fit
+from streampca.budget import cut, footprint, memory_limit, process_bytes, thread_count, threads_that_fit
 from streampca.errors import InputError
 from streampca.matrix import Matrix, tile_dtype
 from streampca.progress import Progress, logger, silent
@@ -171,7 +171,7 @@ class Components:
 def fit_components(source: Source, request: Request, extra_sweeps: int = 0) -> tuple[Components, Sweeps]:
     """Find the principal components of a source; returns them, and the sweeps over it to go on with."""
     started = time.monotonic()
-    request = request.of(source)
+    asked, request = request, request.of(source)
     chosen = request.plan(source, extra_sweeps)
     wanted = request.wanted(source.shape)
     sweeps = Sweeps(chosen.matrix(source, request.scale, request.missing), chosen.threads, request.progress)
@@ -183,9 +183,13 @@ def fit_components(source: Source, request: Request, extra_sweeps: int = 0) -> t
             sweeps.matrix = replace(sweeps.matrix, dtype=np.dtype(np.float64), scaling=None)
             solution = chosen.solver.solve(sweeps, wanted)
         except SamplesLeftOut as error:
-            return fit_components(_without_sparse(source, error.full), request, extra_sweeps)
+            found, later = fit_components(_without_sparse(source, error.full), asked, extra_sweeps)
+            return also_spent(found, sweeps.seconds, sweeps.bytes_read), later
         used = _used(solution.scaling)
+        if used is not None and used.sum() < len(solution.values):
+            solution = solution.leading(int(used.sum()))
         components, scores = _both_sides(sweeps, solution, used)
+        sweeps.rest()
     notes: tuple[str, ...] = ()
     scale: Any = solution.scaling.scale
     features: Any = slice(None)
@@ -223,6 +227,11 @@ def fit_components(source: Source, request: Request, extra_sweeps: int = 0) -> t
         scatter=solution.scatter,
     )
     return replace(found, notes=notes + not_distinguishable(found)), sweeps
+
+
+def also_spent(found: Components, seconds: Sequence[float], bytes_read: int) -> Components:
+    """Count what was swept before the fit began again."""
+    return replace(found, sweep_seconds=(*seconds, *found.sweep_seconds), bytes_read=bytes_read + found.bytes_read)
 
 
 def not_distinguishable(found: Components) -> tuple[str, ...]:
@@ -357,7 +366,7 @@ def project(
     statistic_length = Statistic().tile_length(source.shape[1 - axis], 8)
     driver = 2 * 8 * source.shape[0] * (k + 1)
     need = footprint(source, planned, 8 * statistic_length * source.shape[1 - axis], partial, driver, process_bytes())
-    threads = threads_that_fit(need, memory_limit(memory), min(cpu_count(), len(planned.partitions)), "projecting")
+    threads = threads_that_fit(need, memory_limit(memory), min(thread_count(), len(planned.partitions)), "projecting")
     tiles = np.dtype(dtype or tile_dtype(source.dtype))
     matrix = Matrix(source, axis, tiles, missing, None, found.scaling, planned.partitions, planned.slab_length)
     return project_matrix(Sweeps(matrix, threads, progress), found, check=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streampca.errors import InputError
-from streampca.models.components import Components, Request, fit_components, project
+from streampca.models.components import Components, Request, also_spent, fit_components, project
 from streampca.progress import Progress, logger, silent
 from streampca.scaling import check_choice
 from streampca.sources.genotypes import VariantSource, chromosome
@@ -21,6 +22,7 @@ Array = NDArray[Any]
 
 PROJECTIONS = ("oadp", "simple")
 OUTLIERS = ("report", "remove")
+VARIANT_LABELS = ("variant_id", "allele_1", "allele_2", "chromosome", "position")
 COMPLEMENT = str.maketrans("ACGT", "TGCA")
 # Neighbours that a sample's distance is measured to, and how many robust standard deviations make an outlier.
 NEIGHBOURS = 10
@@ -42,8 +44,11 @@ def fit_genotypes(
     """
     check_choice("outliers", find_outliers, (None, *OUTLIERS))
     left = rounds
+    seconds: list[float] = []
+    n_bytes = 0
     while True:
         found, sweeps = fit_components(source, request)
+        found = also_spent(found, seconds, n_bytes)
         swept = sweeps.matrix.source
         swept = swept.source if isinstance(swept, Resident) else swept
         assert isinstance(swept, VariantSource)
@@ -51,7 +56,7 @@ def fit_genotypes(
         apart = None if find_outliers is None else outliers(found.scores)
         if apart is None or not apart.any() or find_outliers == "report" or left == 0:
             break
-        left -= 1
+        left, seconds, n_bytes = left - 1, list(found.sweep_seconds), found.bytes_read
         who = named(swept, apart)
         logger.info("%s; fitting again without them", who)
         source = swept.take(samples=~apart, note=f"samples left out: {who}")
@@ -105,15 +110,16 @@ class Match:
 
 
 def match_variants(fitted: dict[str, Array], source: VariantSource, *, drop_ambiguous: bool = False) -> Match:
-    """Match the variants of a fit to those of new data by id and alleles, on either strand, in either order."""
-    names = ("variant_id", "allele_1", "allele_2")
+    """Match the variants of a fit to those of new data by id and alleles, on either strand, in either order.
+
+    Variants without an id (".") go by chromosome and position.
+    """
     places: dict[str, list[tuple[int, str, str]]] = {}
-    for j, (name, a, b) in enumerate(zip(*(source.label(x).tolist() for x in names), strict=True)):
-        places.setdefault(name, []).append((j, a.upper(), b.upper()))
+    for j, (name, a, b) in enumerate(_named_alleles({x: source.label(x) for x in VARIANT_LABELS})):
+        places.setdefault(name, []).append((j, a, b))
     here, there, flipped = [], [], []
     absent = other = ambiguous = 0
-    for i, (name, a, b) in enumerate(zip(*(fitted[x].tolist() for x in names), strict=True)):
-        a, b = a.upper(), b.upper()
+    for i, (name, a, b) in enumerate(_named_alleles(fitted)):
         if drop_ambiguous and a.translate(COMPLEMENT) == b:
             ambiguous += 1
             continue
@@ -135,15 +141,32 @@ def match_variants(fitted: dict[str, Array], source: VariantSource, *, drop_ambi
     )  # fmt: skip
 
 
+def _named_alleles(labels: Mapping[str, Array]) -> Iterator[tuple[str, str, str]]:
+    """Yield what each variant goes by, and its alleles."""
+    columns = (labels[name].tolist() for name in VARIANT_LABELS)
+    for name, a, b, code, position in zip(*columns, strict=True):
+        yield f"{chromosome(code)}:{position}" if name == "." else name, a.upper(), b.upper()
+
+
 def _turn(fitted: tuple[str, str], found: tuple[str, ...]) -> bool | None:
-    """Tell whether the alleles found are those fitted the other way round; None if they are others."""
-    first, second = fitted
-    for pair in (found, tuple(allele.translate(COMPLEMENT) for allele in found)):
-        if pair == (first, second):
-            return False
-        if pair == (second, first):
-            return True
+    """Tell whether the alleles found are those fitted the other way round; None if they are others.
+
+    An allele that nobody has is "0" in PLINK 1 files, and may be either.
+    """
+    for a, b in (fitted, tuple(allele.translate(COMPLEMENT) for allele in fitted)):
+        for turned, pair in ((False, (a, b)), (True, (b, a))):
+            if all(one in (other, "0") for one, other in zip(found, pair, strict=True)):
+                return turned
     return None
+
+
+def matching_part(found: Components, match: Match) -> Components:
+    """Return the components of the variants that match, for data that count the alleles as the new ones do."""
+    assert found.scale is not None
+    sign = np.where(match.flipped, -1.0, 1.0)
+    mean = np.where(match.flipped, 2 - found.mean[match.fitted], found.mean[match.fitted])
+    components = found.components[:, match.fitted] * sign
+    return replace(found, components=components, mean=mean, scale=found.scale[match.fitted], used=None)
 
 
 def project_genotypes(
@@ -158,15 +181,11 @@ def project_genotypes(
         of the others, and scores are by least squares.
     """
     check_choice("projection", projection, PROJECTIONS)
-    assert found.scale is not None
-    sign = np.where(match.flipped, -1.0, 1.0)
-    mean = np.where(match.flipped, 2 - found.mean[match.fitted], found.mean[match.fitted])
-    V = found.components[:, match.fitted] * sign
-    part = replace(found, components=V, mean=mean, scale=found.scale[match.fitted], used=None)
+    part = matching_part(found, match)
     XV, squares = project(source.take(variants=match.new), part, "mean", memory, progress)
     XV = XV.astype(np.float64)
     if len(match.fitted) < len(found.mean):
-        XV = np.linalg.solve(V @ V.T, XV.T).T
+        XV = np.linalg.solve(part.components @ part.components.T, XV.T).T
     if projection == "simple":
         return XV
     lengths = np.sqrt(found.explained_variance * (found.n_samples - 1))
@@ -209,8 +228,8 @@ def augmented(XV: Array, squares: Array, lengths: Array) -> Array:
 def outliers(scores: Array) -> Array:
     """Tell which samples lie apart from all others on the components, however these cluster.
 
-    The distance of a sample to its nearest neighbours is compared with that of these neighbours to theirs: a small or
-    scattered population is not apart, a sample between or beyond populations is. The logarithm of the ratio is judged
+    The distance of a sample to its nearest neighbours is compared with that of these neighbours to theirs: a small
+    population is not apart, a sample between or beyond populations is. The logarithm of the ratio is judged
     by median and median absolute deviation.
 
     References: after Prive et al. (2020), Bioinformatics 36, 4449, section 2.4.
@@ -255,8 +274,8 @@ def region_notes(components: Array, chromosomes: Array, positions: Array) -> tup
             continue
         # The narrowest range that holds most of it.
         inside = running[first : last + 2] - running[first]
-        a = first + int(np.searchsorted(inside, 0.05 * share[first]))
-        b = first + int(np.searchsorted(inside, 0.95 * share[first]))
+        a = first + int(np.searchsorted(inside, 0.05 * share[first])) - 1
+        b = first + int(np.searchsorted(inside, 0.95 * share[first])) - 1
         where = (
             f"chromosome {chromosome(str(codes[first]))}, {place[a] / 1e6:.1f} to {place[min(b, last)] / 1e6:.1f} Mb"
         )

@@ -27,10 +27,10 @@ from streampca.models.components import (
     scores_of,
 )
 from streampca.models.dataset import accumulator_dataset, as_dataset, pca_variables, provenance, summary_from
-from streampca.models.genotypes import fit_genotypes, match_variants, project_genotypes
+from streampca.models.genotypes import Match, fit_genotypes, match_variants, matching_part, project_genotypes
 from streampca.models.streaming import Summary, combine_summaries, components_of, summarise, summary_of
 from streampca.progress import Progress, logger, silent
-from streampca.sources import Axis, Source, open_source
+from streampca.sources import Axis, Source, is_genotypes, open_genotypes, open_source
 from streampca.sources.base import plain_axes
 from streampca.sources.genotypes import VariantSource
 from streampca.sweeps import Sweeps, lazy_rows
@@ -165,6 +165,8 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
         """
         summary = self._summary_so_far()
         source = self._source(X, None, reset=summary is None)
+        if isinstance(source, VariantSource):
+            raise InputError(f"{source.name}: partial_fit takes arrays; genotypes of any size go to fit")
         d = source.shape[1]
         rows = self._sketch_rows(summary, d)
         step = max(1, min(source.chunks[0], (rows or source.chunks[0])))
@@ -232,29 +234,41 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
         """Return the scores (X - mean) / scale V; one sweep. Dask in, lazy Dask out; xarray in, xarray out."""
         check_is_fitted(self)
         found = self._found
-        if type(X).__module__.startswith("dask.array"):
+        if type(X).__module__.startswith("dask.array") and not found.genotypes:
             source = self._source(X, None, reset=False)
             check_width(source, found)
             block_scores = partial(_block_scores, found=found, missing=self._missing, whiten=self.whiten)
             return lazy_rows(X.reshape(source.shape), block_scores, len(found.components), tile_dtype(source.dtype))
         source = self._source(X, None, reset=False)
         if found.genotypes:
-            scores = self._project_genotypes(source)
+            scores = project_genotypes(
+                *self._matched(source), projection="simple", memory=self.memory, progress=self.progress or silent
+            )
         else:
             scores, _ = project(source, found, self._missing, self.memory, self.progress or silent)
         return _like(X, _whitened(scores, found, self.whiten), source)
 
-    def _project_genotypes(self, source: Source) -> Array:
-        """Return the simple scores of genotypes, their variants matched by id and alleles."""
+    def _matched(self, source: Source) -> tuple[VariantSource, Components, Match]:
+        """Match the variants of genotypes to those fitted, by id and alleles."""
         assert self._labels is not None
         if not isinstance(source, VariantSource):
             raise InputError("these components are of genotypes; give a genotype file or source")
         labels = {name: np.asarray(values) for name, (_, values) in self._labels[1].coords.items()}
         match = match_variants(labels, source)
         logger.info("%s", match.note)
-        return project_genotypes(
-            source, self._found, match, projection="simple", memory=self.memory, progress=self.progress or silent
-        )
+        return source, self._found, match
+
+    def _scores_and_squares(self, X: Any) -> tuple[Array, Array]:
+        """Return the scores of samples and their squared lengths, in float64."""
+        check_is_fitted(self)
+        source, found = self._source(X, None, reset=False), self._found
+        if found.genotypes:
+            genotypes, found, match = self._matched(source)
+            if len(match.fitted) < len(found.mean):
+                raise InputError(f"{source.name}: all variants fitted are needed here: {match.note}")
+            source, found = genotypes.take(variants=match.new), matching_part(found, match)
+        missing = "mean" if found.genotypes else self._missing
+        return project(source, found, missing, self.memory, self.progress or silent, np.float64)
 
     def inverse_transform(self, X: Any) -> Any:
         """Map scores back to samples: (X V') scale + mean."""
@@ -283,9 +297,7 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
 
     def score_samples(self, X: Any) -> Array:
         """Return the log-likelihood of each sample under the PPCA model; of the scaled features, if scaled."""
-        check_is_fitted(self)
-        source = self._source(X, None, reset=False)
-        scores, squares = project(source, self._found, self._missing, self.memory, self.progress or silent, np.float64)
+        scores, squares = self._scores_and_squares(X)
         return log_likelihood(scores, squares, self._found)
 
     def score(self, X: Any, y: None = None) -> float:  # noqa: ARG002
@@ -316,9 +328,7 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
 
     def reconstruction_error(self, X: Any) -> Array:
         """Return ||x - x_k||^2 of each sample, its squared distance from the subspace (scaled, if features are)."""
-        check_is_fitted(self)
-        source = self._source(X, None, reset=False)
-        scores, squares = project(source, self._found, self._missing, self.memory, self.progress or silent, np.float64)
+        scores, squares = self._scores_and_squares(X)
         return np.asarray(np.maximum(squares.astype(np.float64) - (scores.astype(np.float64) ** 2).sum(axis=1), 0.0))
 
     def reconstruction_curve(self) -> Array:
@@ -359,6 +369,9 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
         else:
             sample_dims = self._sample_dims
         if isinstance(X, (str, Source)) or hasattr(X, "__fspath__") or home in ("dask", "zarr", "xarray"):
+            fitted = not reset and getattr(self, "_found", None)
+            if fitted and fitted.genotypes and not isinstance(X, Source) and is_genotypes(X):
+                return open_genotypes(X, autosomes=False)
             source = open_source(X, sample_dims=sample_dims)
             if reset:
                 self.n_features_in_ = source.shape[1]

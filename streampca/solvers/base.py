@@ -70,6 +70,13 @@ class Solution:
     scatter: Array | None = None
     rows: Array | None = None
 
+    def leading(self, count: int) -> Solution:
+        """Return the first so many pairs alone."""
+        return replace(
+            self, values=self.values[:count], vectors=self.vectors[:, :count], certificate=self.certificate[:count],
+            rows=None if self.rows is None else self.rows[:, :count],
+        )  # fmt: skip
+
 
 class Solver(Protocol):
     """Finds eigenpairs by sweeping."""
@@ -121,7 +128,7 @@ def know_scaling(sweeps: Sweeps, moments: Moments) -> float:
     n_samples = sweeps.matrix.source.shape[0]
     matrix = sweeps.matrix
     if matrix.filter is not None and sweeps.sample_missing is not None:
-        full = sweeps.sample_missing <= matrix.filter.mind * matrix.source.shape[1]
+        full = sweeps.sample_missing / matrix.source.shape[1] <= matrix.filter.mind
         if not full.all():
             raise SamplesLeftOut(full)
     scale = scale_of(moments, matrix.scale, n_samples, matrix.filter)

@@ -4,8 +4,8 @@
     S u_i - theta_i u_i = R y_i(last block)  for u_i = V y_i,  so  r_i = ||B y_i(last)|| / theta_i  costs no sweep
 
 V is orthogonalised in full, twice. When it would pass the memory limit it is cut back to the best Ritz vectors (thick
-restart), to which the next block is coupled as before. The start is random; or, of a matrix of many partitions, what a
-few sweeps over a tenth of them find from a random one, which takes half a sweep and saves one or two.
+restart), to which the next block is coupled as before. The start is random; or what a few sweeps over a tenth of the
+rows find from a random one, which takes half a sweep and saves one or two.
 
 References: Golub & Underwood (1977), The block Lanczos method; Wu & Simon (2000), SIAM J. Matrix Anal. Appl. 22, 602;
 Musco & Musco (2015), NIPS, for the bound from a random start.
@@ -38,7 +38,7 @@ from streampca.sweeps import Sweeps
 
 Array = NDArray[Any]
 
-# A warm start sweeps so often at most, or until so near, over one of so many partitions.
+# A warm start sweeps so often at most, or until so near, over one of so many rows.
 WARM_SWEEPS = 5
 WARM_TOL = 0.05
 WARM_STEP = 10
@@ -59,7 +59,7 @@ class Krylov:
     max_basis : columns that the basis V may have; at least k + 2 b, or N.
     keep_rows : keep A V as well, rows of A x the basis: it saves the sweep for the other side's vectors. For a matrix
         cut along features, whose tiles are centred for good from the first sweep on.
-    warm_start : begin with the Ritz vectors of a tenth of the partitions.
+    warm_start : begin with the Ritz vectors of a tenth of the rows of A.
     seed : of the random start.
     max_sweeps : after which it stops, wherever it is.
     """

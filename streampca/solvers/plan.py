@@ -6,11 +6,10 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-import dask
 import numpy as np
 
 from streampca.accumulators import STRIP, Scatter, Statistic
-from streampca.budget import Cut, Footprint, cpu_count, cut, footprint, process_bytes, show_bytes, threads_that_fit
+from streampca.budget import Cut, Footprint, cut, footprint, process_bytes, show_bytes, thread_count, threads_that_fit
 from streampca.errors import InputError
 from streampca.matrix import Matrix, tile_dtype
 from streampca.scaling import check_choice
@@ -37,8 +36,8 @@ POWER_SWEEPS = 20  # for each component
 NOMINAL_THREADS = 4
 BASIS_SHARE = 0.2
 FLOAT32_TOL = 1e-5
-# A warm start takes a tenth of the partitions, which should be more than a few.
-WARM_PARTITIONS = 40
+# A warm start takes a tenth of the variants, which must be many more than the vectors that it is to find.
+WARM_VARIANTS = 500
 
 
 @dataclass(frozen=True)
@@ -131,7 +130,7 @@ def plan(
         shape = " x ".join(map(str, source.shape))
         threads_that_fit(least.need, limit, 1, f"{least.name} on {shape}")
     best = min(fitting, key=lambda option: option.seconds / _threads(option, limit, NOMINAL_THREADS))
-    threads = _threads(best, limit, int(dask.config.get("num_workers", None) or cpu_count()))
+    threads = _threads(best, limit, thread_count())
     # Cut along features, the fit itself gives what these sweeps are for.
     sweeps = best.sweeps + (extra_sweeps if best.cut.axis == 0 else 0)
     spare = limit - best.need.peak(threads)
@@ -232,7 +231,7 @@ def _krylov(source: Source, axis: int, k: int | None, process: int, limit: int, 
     orthogonalising = 8.0 * N * b * b * sweeps
     seconds = total * (source.n_bytes / READ_RATE + (4.0 * n * d * b + orthogonalising) / PRODUCT_RATE)
     reason = f"blocks of {b} need about {sweeps} sweeps, and a basis of {N} x {basis}"
-    warm_start = k is not None and isinstance(source, GenotypeSource) and len(plan.partitions) >= WARM_PARTITIONS
+    warm_start = k is not None and isinstance(source, GenotypeSource) and source.shape[axis] >= WARM_VARIANTS * b
     return _Option("krylov", plan, need, total, seconds, reason, basis, keep_rows, warm_start)
 
 

@@ -92,6 +92,10 @@ class Source(ABC):
     def fingerprint(self) -> str:
         """Return a short text that changes when the data do, as far as can be told without reading them all."""
 
+    def bare(self) -> Source:
+        """Return the source as tasks elsewhere need it."""
+        return self
+
     def check(self) -> None:
         """Refuse what no model can use: a type that is not a number, an empty axis."""
         if self.dtype.newbyteorder("=") not in _DTYPES:

@@ -62,7 +62,7 @@ class Filter:
         """
         constant = (frequency <= 0) | (frequency >= 1)
         sparse = ~constant & (missing > self.geno)
-        rare = ~constant & ~sparse & (np.minimum(frequency, 1 - frequency) < self.maf)
+        rare = ~constant & ~sparse & (np.minimum(frequency, 1 - frequency) < self.maf * (1 - 1e-12))
         return {
             "monomorphic": constant,
             f"with more than {self.geno:g} missing": sparse,
@@ -129,10 +129,11 @@ class VariantSource(Source):
         chosen = (b"all" if index is None else index.tobytes() for index in (self._samples, self._variants))
         return digest(*self.stamp(), *chosen, self.filter)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Ship what reading needs: tasks do without the labels, which may be large."""
-        bare = {name: replace(getattr(self, name), coords={}) for name in ("samples", "features")}
-        return {**self.__dict__, **bare}
+    def bare(self) -> Self:
+        """Return the source without labels, which may be large, and which reading does without."""
+        chosen = self.take()
+        chosen.samples, chosen.features = replace(self.samples, coords={}), replace(self.features, coords={})
+        return chosen
 
 
 class GenotypeSource(VariantSource):
@@ -228,13 +229,11 @@ def on_autosomes(chromosomes: Array) -> Array | None:
     return np.isin(chromosomes, np.array(autosomes, TEXT))
 
 
-def refuse_duplicates(path: str, what: str, keys: Sequence[Any]) -> None:
-    """Refuse labels that occur twice."""
-    if len(set(keys)) == len(keys):
-        return
+def refuse_duplicates(path: str, what: str, keys: Sequence[Any], first_line: int = 1) -> None:
+    """Refuse labels, one a line, that occur twice; None for those that may."""
     seen: set[Any] = set()
-    for i, key in enumerate(keys, start=1):
-        if key in seen:
+    for line, key in enumerate(keys, start=first_line):
+        if key in seen and key is not None:
             shown = key if isinstance(key, str) else " ".join(key)
-            raise InputError(f"{path}: {what} {shown} is there twice, again in line {i}; make them differ")
+            raise InputError(f"{path}: {what} {shown} is there twice, again in line {line}; make them differ")
         seen.add(key)

@@ -57,24 +57,39 @@ def count_codes(packed: Array, n_samples: int) -> Array:  # pragma: no cover - c
     return counts
 
 
+def decode(packed: Array, table: Array, out: Array) -> None:
+    """Write table[v, code] of each genotype of row v of packed (t x bytes) into out (t x n_samples, contiguous)."""
+    if out.dtype == np.float32:
+        _decode_pairs(packed, table, out)
+    else:
+        _decode_each(packed, table, out)
+
+
 @njit(nogil=True, cache=True)
-def decode(packed: Array, table: Array, out: Array) -> None:  # pragma: no cover - compiled
-    """Write table[v, code] of each genotype of row v of packed (t x bytes) into out (t x n_samples)."""
+def _decode_pairs(packed: Array, table: Array, out: Array) -> None:  # pragma: no cover - compiled
+    """Decode to float32, two genotypes at a time: four bits name one of sixteen pairs, moved as one word."""
     n_samples = out.shape[1]
     full = n_samples // 4
     pairs = np.empty((16, 2), table.dtype)
+    words = pairs.reshape(-1).view(np.uint64)
     for v in range(packed.shape[0]):
         for nibble in range(16):
             pairs[nibble, 0] = table[v, nibble & 3]
             pairs[nibble, 1] = table[v, nibble >> 2]
+        row = out[v, : 4 * full].view(np.uint64)
         for j in range(full):
             byte = packed[v, j]
-            low, high = byte & 15, byte >> 4
-            out[v, 4 * j] = pairs[low, 0]
-            out[v, 4 * j + 1] = pairs[low, 1]
-            out[v, 4 * j + 2] = pairs[high, 0]
-            out[v, 4 * j + 3] = pairs[high, 1]
+            row[2 * j] = words[byte & 15]
+            row[2 * j + 1] = words[byte >> 4]
         for s in range(4 * full, n_samples):
+            out[v, s] = table[v, (packed[v, s >> 2] >> (2 * (s & 3))) & 3]
+
+
+@njit(nogil=True, cache=True)
+def _decode_each(packed: Array, table: Array, out: Array) -> None:  # pragma: no cover - compiled
+    """Decode to any type."""
+    for v in range(packed.shape[0]):
+        for s in range(out.shape[1]):
             out[v, s] = table[v, (packed[v, s >> 2] >> (2 * (s & 3))) & 3]
 
 

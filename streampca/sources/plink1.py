@@ -111,7 +111,7 @@ def read_bim(path: Path) -> dict[str, Array]:
     """Read the variants' labels; the same id may come with other alleles, but not twice with the same ones."""
     chromosomes, ids, _, positions, a1, a2 = read_table(path, BIM_COLUMNS)
     if len(set(ids)) < len(ids):
-        named = [" ".join((i, *sorted(ab))) for i, *ab in zip(ids, a1, a2, strict=True) if i != "."]
+        named = [None if i == "." else " ".join((i, *sorted(ab))) for i, *ab in zip(ids, a1, a2, strict=True)]
         refuse_duplicates(str(path), "variant", named)
     try:
         position = np.array(positions, np.int64)

@@ -139,9 +139,7 @@ class VcfZarrSource(GenotypeSource):
         return ("vcf_zarr", self._calls.fingerprint())
 
     def __getstate__(self) -> dict[str, Any]:
-        return {
-            name: value for name, value in super().__getstate__().items() if name not in ("_room", "_kept", "_lock")
-        }
+        return {name: value for name, value in self.__dict__.items() if name not in ("_room", "_kept", "_lock")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

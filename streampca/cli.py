@@ -310,9 +310,8 @@ def export(result: Path, form: str, out: Path | None, overwrite: bool) -> None:
 def _export(result: Path, form: str, prefix: Path | None, overwrite: bool) -> list[Path]:
     """Write a result as text, beside it unless a prefix is given."""
     from streampca.export import export as write
-    from streampca.results import load
 
-    return write(load(result), prefix or _prefix(result), form=form, overwrite=overwrite)
+    return write(result, prefix or _prefix(result), form=form, overwrite=overwrite)
 
 
 def _prefix(result: Path) -> Path:

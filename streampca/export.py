@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import numpy as np
 
 from streampca.errors import InputError
+from streampca.results import load, load_arrays
 from streampca.scaling import check_choice
 
 if TYPE_CHECKING:
@@ -24,19 +25,23 @@ FORMATS = {
 }
 
 
-def export(result: xarray.Dataset, prefix: Path, *, form: str = "plink", overwrite: bool = False) -> list[Path]:
-    """Write a result as text files that begin with prefix; returns their paths.
+def export(
+    result: xarray.Dataset | str | Path, prefix: Path, *, form: str = "plink", overwrite: bool = False
+) -> list[Path]:
+    """Write a result, or the one at a path, as text files that begin with prefix; returns their paths.
 
     plink: .eigenvec (unit eigenvectors of the samples), .eigenval (of X X' / m) and .eigenvec.var (weights of the
     variants for the rarer allele, of mean square 1), as plink2 --pca var-wts writes them. tsv: .scores.tsv,
     .loadings.tsv and .components.tsv, whatever the data were.
     """
     check_choice("format", form, tuple(FORMATS))
-    if form == "plink" and not result.attrs.get("genotypes"):
-        raise InputError(f"{result.attrs.get('source')}: format plink is for genotypes; use --format tsv")
-    if "scores" not in result:
-        raise InputError("the result holds no scores; make it with `streampca pca` or fit_transform")
-    tables = _plink_tables(result) if form == "plink" else _tsv_tables(result)
+    if form == "tsv":
+        tables = _tsv_tables(load(result) if isinstance(result, (str, Path)) else result)
+    elif isinstance(result, (str, Path)):
+        tables = _plink_tables(*load_arrays(Path(result)))
+    else:
+        arrays = {str(name): variable.values for name, variable in result.variables.items()}
+        tables = _plink_tables(arrays, result.attrs)
     paths = export_paths(prefix, form, overwrite)
     with ExitStack() as stack:
         for path, (header, columns) in zip(paths, tables, strict=True):
@@ -70,26 +75,34 @@ def _beside(path: Path) -> Iterator[TextIO]:
 Table = tuple[list[str], list[Any]]
 
 
-def _plink_tables(result: xarray.Dataset) -> list[Table]:
-    pcs = _names(result)
-    scores = result["scores"].values.astype(np.float64)
+def _check_scores(names: Container[Any]) -> None:
+    if "scores" not in names:
+        raise InputError("the result holds no scores; make it with `streampca pca` or fit_transform")
+
+
+def _plink_tables(result: Mapping[str, Any], attributes: Mapping[str, Any]) -> list[Table]:
+    if not attributes.get("genotypes"):
+        raise InputError(f"{attributes.get('source')}: format plink is for genotypes; use --format tsv")
+    _check_scores(result)
+    scores, components = result["scores"].astype(np.float64), result["components"]
+    pcs = _names(len(components))
     length = np.linalg.norm(scores, axis=0)
     vectors = scores / np.where(length > 0, length, 1.0)
-    first, second = result["allele_1"].values, result["allele_2"].values
-    major = result["mean"].values > 1
-    weights = result["components"].values * np.where(major, -1, 1) * np.sqrt(result.sizes["variant"])
+    first, second = result["allele_1"], result["allele_2"]
+    major = result["mean"] > 1
+    weights = components * np.where(major, -1, 1) * np.sqrt(components.shape[1])
     alleles = [np.where(major, first, second), np.where(major, second, first)]
-    variants = [result["chromosome"].values, result["variant_id"].values, *alleles]
     return [
-        (["#FID", "IID", *pcs], [result["fid"].values, result["iid"].values, vectors]),
-        ([], [result["eigenvalue"].values]),
-        (["#CHROM", "ID", "MAJ", "NONMAJ", *pcs], [*variants, weights.T]),
+        (["#FID", "IID", *pcs], [result["fid"], result["iid"], vectors]),
+        ([], [result["eigenvalue"]]),
+        (["#CHROM", "ID", "MAJ", "NONMAJ", *pcs], [result["chromosome"], result["variant_id"], *alleles, weights.T]),
     ]
 
 
 def _tsv_tables(result: xarray.Dataset) -> list[Table]:
-    pcs = _names(result)
+    _check_scores(result)
     scores, loadings = result["scores"], result["components"]
+    pcs = _names(len(loadings))
     numbers = ["explained_variance", "explained_variance_ratio", "certificate"]
     numbers = [*numbers[:1], *(["eigenvalue"] if "eigenvalue" in result else []), *numbers[1:]]
     return [
@@ -111,8 +124,8 @@ def _labelled(result: xarray.Dataset, dims: tuple[Any, ...], values: Any, pcs: l
     return [*header, *pcs], [*columns, values]
 
 
-def _names(result: xarray.Dataset) -> list[str]:
-    return [f"PC{i + 1}" for i in range(result.sizes["component"])]
+def _names(k: int) -> list[str]:
+    return [f"PC{i + 1}" for i in range(k)]
 
 
 def _write_table(file: TextIO, header: list[str], columns: list[Any]) -> None:
@@ -120,11 +133,10 @@ def _write_table(file: TextIO, header: list[str], columns: list[Any]) -> None:
     if header:
         file.write("\t".join(header) + "\n")
     cells: list[Any] = []
-    for column in columns:
-        column = np.asarray(column)
-        if column.dtype.kind == "f":
-            cells += [[f"{x:.9g}" for x in part] for part in np.atleast_2d(column.T)]
+    for values in map(np.asarray, columns):
+        if values.dtype.kind == "f":
+            line = "\t".join(["%.9g"] * (values.shape[1] if values.ndim > 1 else 1))
+            cells.append([line % tuple(row) for row in values.reshape(len(values), -1).tolist()])
         else:
-            cells.append([str(x) for x in column])
-    for row in zip(*cells, strict=True):
-        file.write("\t".join(row) + "\n")
+            cells.append(map(str, values.tolist()))
+    file.writelines("\t".join(row) + "\n" for row in zip(*cells, strict=True))

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
+# What every result holds.
+RESULT_ARRAYS = ("components", "explained_variance", "explained_variance_ratio", "certificate")
+
 
 @contextmanager
 def writing(path: Path, overwrite: bool) -> Iterator[Path]:
@@ -190,14 +193,26 @@ def load(path: str | Path) -> xarray.Dataset:
     """Open a result; refuses what is not one, or one of a newer format."""
     import xarray
 
-    if kind_of(Path(path)) != "pca":
-        raise InputError(f"{path}: is not a streampca result; give a store that `streampca pca` wrote")
+    _check_result(Path(path))
     dataset: xarray.Dataset = xarray.open_zarr(path, chunks=None, consolidated=False)
-    absent = {"components", "explained_variance", "explained_variance_ratio", "certificate"} - set(dataset)
+    return dataset
+
+
+def load_arrays(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
+    """Read all arrays of a result, and its attributes, without waiting for xarray to load."""
+    import zarr
+
+    _check_result(path)
+    group = zarr.open_group(path, mode="r")
+    return {name: np.asarray(array[...]) for name, array in group.arrays()}, dict(group.attrs)
+
+
+def _check_result(path: Path) -> None:
+    if kind_of(path) != "pca":
+        raise InputError(f"{path}: is not a streampca result; give a store that `streampca pca` wrote")
+    absent = {name for name in RESULT_ARRAYS if not (path / name).is_dir()}
     if absent:
         raise InputError(f"{path}: is not whole, {', '.join(sorted(absent))} is not there; make the result again")
-    if dataset.attrs["format_version"] > FORMAT_VERSION:
-        raise InputError(
-            f"{path}: was written by a newer streampca (format {dataset.attrs['format_version']}); update streampca"
-        )
-    return dataset
+    newest = json.loads((path / "zarr.json").read_text())["attributes"]["format_version"]
+    if newest > FORMAT_VERSION:
+        raise InputError(f"{path}: was written by a newer streampca (format {newest}); update streampca")

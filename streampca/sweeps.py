@@ -56,6 +56,8 @@ class _OneBlasThread:
 one_blas_thread = _OneBlasThread()
 # Tiles whose means wait to be merged: one merge costs as much as a short tile, and each holds five numbers a feature.
 MERGE_EVERY = 16
+# A thinned sweep has so many partitions, or more: enough to share among threads, few enough to merge quickly.
+THIN_PARTITIONS = 16
 
 
 @dataclass(frozen=True)
@@ -153,9 +155,11 @@ class Sweeps:
         return len(self.seconds)
 
     def thinned(self, step: int) -> Sweeps:
-        """Return sweeps over the beginning of each partition, one part of `step`: a sample of the rows of A."""
-        parts = ((start, start + -(-(stop - start) // step)) for start, stop in self.matrix.partitions)
-        matrix = replace(self.matrix, partitions=tuple(parts))
+        """Return sweeps over one row in `step`: whole partitions if these are many, else the beginning of each."""
+        stride = min(step, max(1, len(self.matrix.partitions) // THIN_PARTITIONS))
+        chosen = self.matrix.partitions[stride // 2 :: stride]
+        parts = tuple((start, start + -(-(stop - start) * stride // step)) for start, stop in chosen)
+        matrix = replace(self.matrix, partitions=parts)
         if matrix.filter is not None:
             matrix = replace(matrix, filter=replace(matrix.filter, mind=1.0))
         return replace(self, matrix=matrix, stage="warm start", note="", seconds=[], bytes_read=0)

@@ -19,10 +19,9 @@ COMPLEMENT = dict(zip("ACGT", "TGCA", strict=True))
 def labels(rows):
     """Labels of fitted variants, from (id, A1, A2)."""
     columns = zip(*rows, strict=True)
-    return {
-        name: np.array(values, TEXT)
-        for name, values in zip(("variant_id", "allele_1", "allele_2"), columns, strict=True)
-    }
+    named = zip(("variant_id", "allele_1", "allele_2"), columns, strict=True)
+    places = {"chromosome": np.full(len(rows), "1", TEXT), "position": np.arange(1, len(rows) + 1)}
+    return {name: np.array(values, TEXT) for name, values in named} | places
 
 
 def new_data(tmp_path, rows):
@@ -42,7 +41,11 @@ MATCHES = {
     "ambiguous, swapped": (("rs1", "C", "G"), ("rs1", "G", "C"), True),
     "long alleles": (("rs1", "ATT", "A"), ("rs1", "A", "ATT"), True),
     "long alleles of the other strand": (("rs1", "ACC", "A"), ("rs1", "TGG", "T"), False),
+    "one allele unseen": (FITTED, ("rs1", "0", "G"), False),
+    "one allele unseen, swapped": (FITTED, ("rs1", "0", "A"), True),
+    "one allele unseen, other strand": (FITTED, ("rs1", "C", "0"), True),
     "other alleles": (FITTED, ("rs1", "A", "C"), "other_alleles"),
+    "one allele unseen, the other unknown": (("rs1", "ACC", "A"), ("rs1", "0", "G"), "other_alleles"),
     "other id": (FITTED, ("rs2", "A", "G"), "absent"),
 }
 
@@ -90,6 +93,16 @@ def test_variants_that_cannot_be_told_apart_are_refused(tmp_path):
     with pytest.raises(InputError) as error:
         match_variants(labels([("a", "A", "G")]), data)
     assert "variant a A G is there twice" in one_line(error)
+
+
+def test_variants_without_id_go_by_position(tmp_path):
+    """The file has chromosomes and positions of its own; those fitted are given the second one's."""
+    data = new_data(tmp_path, [(".", "A", "G"), (".", "A", "G"), ("rs3", "A", "G")])
+    fitted = labels([("rs3", "A", "G"), (".", "G", "A")])
+    fitted["chromosome"][1], fitted["position"][1] = str(data.label("chromosome")[1]), data.label("position")[1]
+    match = match_variants(fitted, data)
+    assert sorted(zip(match.fitted.tolist(), match.new.tolist(), strict=True)) == [(0, 2), (1, 1)]
+    assert match.flipped[match.fitted == 1].all()
 
 
 def test_nothing_in_common(tmp_path):

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from streampca.results import load
     from streampca.sources import open_source
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["PCA", "InputError", "MemoryLimitError", "load", "open_genotypes", "open_source"]
 
 _HOMES = {

@@ -85,7 +85,9 @@ def cut(source: Source, axis: int, partial_bytes: int) -> Cut:
     if isinstance(source, GenotypeSource):
         # A packed byte makes sixteen of a tile: much work for little to read.
         total = n_block * row_bytes
+        slab_length = source.slab_length
         wanted = max(PARTITION_BYTES / 16, min(max(PARTITION_BYTES / 4, 2 * partial_bytes), total / 16))
+        wanted = max(wanted, total / MAX_PARTITIONS)
         slab_length = min(slab_length, chunk * math.ceil(wanted / (chunk * row_bytes)))
     length = slab_length * max(1, math.ceil(wanted / (slab_length * row_bytes)))
     return Cut(axis, tuple((i, min(i + length, n_block)) for i in range(0, n_block, length)), min(slab_length, n_block))

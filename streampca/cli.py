@@ -105,10 +105,12 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
 
 def _open(source: str, variable: str | None, sample_dims: str | None, choice: dict[str, Any]) -> Any:
     """Open data, of genotypes those chosen; the choices are only for genotypes."""
-    from streampca.sources import is_genotypes, open_genotypes, open_source
+    from streampca.sources import PLINK_SUFFIXES, is_genotypes, open_genotypes, open_source
 
     given = _given({name: choice[name] for name in GENOTYPE_CHOICES})
     if is_genotypes(source):
+        if sample_dims or (variable and Path(source).suffix in PLINK_SUFFIXES):
+            raise InputError(f"{source}: --sample-dims and --variable are not for genotypes; leave them out")
         if given.pop("all_chromosomes", False):
             given["autosomes"] = False
         return open_genotypes(source, variable=variable, **given)
@@ -179,7 +181,7 @@ def pca(
     data = _open(source, variable, sample_dims, choice)
     if (ld_prune is not None or outliers) and not isinstance(data, VariantSource):
         raise InputError(f"{source}: --ld-prune and --outliers are for genotypes; leave them out")
-    count: Any = min(data.shape) if n_components == "all" else n_components
+    count: Any = n_components
     if count is None and not isinstance(data, VariantSource):
         count = min(10, *data.shape)
     parameters = {
@@ -205,9 +207,7 @@ def pca(
     if form is not None:
         _export(target, form, None, overwrite)
     columns = {name: getattr(found, name) for name in COLUMNS}
-    if found.genotypes:
-        columns["explained_variance"] = found.genotype_eigenvalue
-    _print_result(columns, attributes, target, as_json)
+    _print_result(columns, found.genotype_eigenvalue if found.genotypes else None, attributes, target, as_json)
 
 
 def _pruned(data: Any, progress: Progress, **parameters: Any) -> Any:
@@ -282,10 +282,12 @@ def prune(
     source: str, out: Path | None, overwrite: bool, window: str, step: int | None, r2: float, quiet: bool, **choice: Any
 ) -> None:
     """List variants of SOURCE that are not in linkage with others, as plink --indep-pairwise does."""
-    from streampca.prune import filtered, write_lists
+    from streampca.prune import filtered, list_paths, write_lists
     from streampca.prune import prune as kept_of
 
-    data = filtered(_open(source, None, None, choice))
+    data = _open(source, None, None, choice)
+    list_paths(data, out or Path(_stem(source)), overwrite)
+    data = filtered(data)
     step = step if step is not None else 1 if window.lower().endswith("kb") else 5
     prefix = out or Path(_stem(source))
     with _progress(quiet) as progress:
@@ -334,7 +336,7 @@ def _check_export(result: Path, form: str, overwrite: bool, genotypes: bool) -> 
 @click.option("--overwrite", is_flag=True, help="Replace a store that exists.")
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 def convert(source: str, out: Path, overwrite: bool, quiet: bool) -> None:
-    """Write SOURCE, a .bed, .pgen, .vcf or .vcf.gz, as a VCF Zarr store."""
+    """Write SOURCE, a .bed, .pgen, .vcf or .vcf.gz, as the VCF Zarr store OUT."""
     from streampca.convert import convert as write
 
     with _progress(quiet) as progress:
@@ -449,26 +451,27 @@ def _print_stored(path: Path, as_json: bool) -> None:
 
     result = load(path)
     columns = {name: result[name].values for name in COLUMNS}
-    if "eigenvalue" in result:
-        columns["explained_variance"] = result["eigenvalue"].values
-    _print_result(columns, result.attrs, path, as_json)
+    eigenvalues = result["eigenvalue"].values if "eigenvalue" in result else None
+    _print_result(columns, eigenvalues, result.attrs, path, as_json)
 
 
-def _print_result(columns: dict[str, Any], a: dict[str, Any], path: Path, as_json: bool) -> None:
-    """Print the table of components with their certificates, and what the run took."""
+def _print_result(columns: dict[str, Any], eigenvalues: Any, a: dict[str, Any], path: Path, as_json: bool) -> None:
+    """Print the table of components with their certificates, and what the run took; genotypes have eigenvalues too."""
     from streampca.budget import show_bytes
 
     if as_json:
         keys = ("kind", "source", "n_samples", "solver", "total_variance", "n_sweeps", "bytes_read", "seconds")
         facts = {key: a[key] for key in (*keys, "peak_memory_bytes", "advice")}
         facts["notes"] = json.loads(a.get("notes", "[]"))
-        if a.get("genotypes"):
-            facts["eigenvalues_of"] = "X X' / m"
+        if eigenvalues is not None:
+            columns = columns | {"eigenvalue": eigenvalues}
         table = {name: column.tolist() for name, column in columns.items()}
         click.echo(json.dumps({"result": str(path), **facts, "converged": bool(a["converged"]), **table}))
         return
     click.echo(" PC    eigenvalue    share  together  certificate")
     together = 0.0
+    if eigenvalues is not None:
+        columns = columns | {"explained_variance": eigenvalues}
     for i, (value, share, bound) in enumerate(zip(*columns.values(), strict=True), start=1):
         together += share
         click.echo(f"{i:3d}  {value:12.6g}  {share:7.2%}  {together:8.2%}  {bound:11.1e}")

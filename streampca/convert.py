@@ -18,10 +18,9 @@ from streampca.errors import InputError
 from streampca.models.dataset import FORMAT_VERSION
 from streampca.progress import Progress, Step, silent
 from streampca.results import save, writing
+from streampca.sources import PLINK_SUFFIXES, is_genotypes, open_genotypes
 from streampca.sources.genotypes import TEXT, GenotypeSource, packed_width, refuse_duplicates
 from streampca.sources.packed import decode
-from streampca.sources.plink1 import BedSource
-from streampca.sources.plink2 import PgenSource
 
 Array = NDArray[Any]
 
@@ -48,6 +47,8 @@ def convert(
     overwrite : replace a store that this program wrote.
     """
     out = Path(out_path)
+    if out.suffix in PLINK_SUFFIXES:
+        raise InputError(f"{out}: only VCF Zarr stores are written; choose a name such as {out.with_suffix('.vcz')}")
     if not isinstance(source_path, GenotypeSource) and str(source_path).endswith(VCF_SUFFIXES):
         _convert_vcf(Path(source_path), out, overwrite)
         return
@@ -60,12 +61,10 @@ def convert(
 
 def _open(path: Path) -> GenotypeSource:
     """Open all samples and variants of a file, given with or without its suffix."""
-    for suffix, kind in ((".bed", BedSource), (".pgen", PgenSource)):
-        if path.suffix == suffix:
-            return kind(path)
-        if path.with_name(f"{path.name}{suffix}").is_file():
-            return kind(path.with_name(f"{path.name}{suffix}"))
-    raise InputError(f"{path}: is not genotypes that can be converted; give a .bed, .pgen, .vcf or .vcf.gz")
+    source = open_genotypes(path, autosomes=False) if is_genotypes(path) else None
+    if not isinstance(source, GenotypeSource):
+        raise InputError(f"{path}: is not genotypes that can be converted; give a .bed, .pgen, .vcf or .vcf.gz")
+    return source
 
 
 def _sample_arrays(source: GenotypeSource) -> dict[str, tuple[tuple[str, ...], Array]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from streampca.budget import memory_limit, show_bytes
+from streampca.errors import InputError
 from streampca.models.components import Request
 from streampca.plots import draw_digits, draw_overview
 from streampca.progress import Progress
@@ -42,6 +43,8 @@ def demo_genotypes(folder: Path, memory: str, progress: Progress, say: Callable[
 
     n_samples, n_variants = 3_000, 60_000
     prefix, result, picture = folder / "genotypes", folder / "genotypes.pca.zarr", folder / "genotypes.png"
+    if Path(f"{prefix}.bed").exists() and not Path(f"{prefix}.pop").exists():
+        raise InputError(f"{prefix}.bed: was not simulated here, and will not be overwritten; choose another --out")
     say(f"Simulating {n_samples} samples of {np.prod(BRANCHES)} populations x {n_variants} variants, in {prefix}.bed")
     population = simulate_genotypes(prefix, n_samples, n_variants, progress=progress)
     say(f"Finding {N_COMPONENTS} components with at most {memory} of memory")

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import uuid
-from collections.abc import Container, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Container, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 
 from streampca.errors import InputError
-from streampca.results import load, load_arrays
+from streampca.results import load, load_arrays, writing_text
 from streampca.scaling import check_choice
 
 if TYPE_CHECKING:
@@ -23,6 +21,9 @@ FORMATS = {
     "plink": (".eigenvec", ".eigenval", ".eigenvec.var"),
     "tsv": (".scores.tsv", ".loadings.tsv", ".components.tsv"),
 }
+
+# Rows whose text is in memory at a time.
+WRITE_ROWS = 4096
 
 
 def export(
@@ -45,7 +46,7 @@ def export(
     paths = export_paths(prefix, form, overwrite)
     with ExitStack() as stack:
         for path, (header, columns) in zip(paths, tables, strict=True):
-            _write_table(stack.enter_context(_beside(path)), header, columns)
+            _write_table(stack.enter_context(writing_text(path)), header, columns)
     return paths
 
 
@@ -58,18 +59,6 @@ def export_paths(prefix: Path, form: str, overwrite: bool) -> list[Path]:
     if not prefix.parent.is_dir():
         raise InputError(f"{prefix}: the folder {prefix.parent} does not exist; make it first")
     return paths
-
-
-@contextmanager
-def _beside(path: Path) -> Iterator[TextIO]:
-    """Yield a file that takes its name when all is written."""
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.unfinished")
-    try:
-        with temporary.open("w") as file:
-            yield file
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 Table = tuple[list[str], list[Any]]
@@ -132,11 +121,15 @@ def _write_table(file: TextIO, header: list[str], columns: list[Any]) -> None:
     """Write columns, each a list of texts or numbers, or a matrix of several, parted by tabs."""
     if header:
         file.write("\t".join(header) + "\n")
-    cells: list[Any] = []
-    for values in map(np.asarray, columns):
-        if values.dtype.kind == "f":
-            line = "\t".join(["%.9g"] * (values.shape[1] if values.ndim > 1 else 1))
-            cells.append([line % tuple(row) for row in values.reshape(len(values), -1).tolist()])
-        else:
-            cells.append(map(str, values.tolist()))
-    file.writelines("\t".join(row) + "\n" for row in zip(*cells, strict=True))
+    arrays = [np.asarray(column) for column in columns]
+    for start in range(0, len(arrays[0]), WRITE_ROWS):
+        cells = [_cells(values[start : start + WRITE_ROWS]) for values in arrays]
+        file.writelines("\t".join(row) + "\n" for row in zip(*cells, strict=True))
+
+
+def _cells(values: Any) -> list[str]:
+    """Return the text of each row."""
+    if values.dtype.kind != "f":
+        return [str(value) for value in values.tolist()]
+    line = "\t".join(["%.9g"] * (values.shape[1] if values.ndim > 1 else 1))
+    return [line % tuple(row) for row in values.reshape(len(values), -1).tolist()]

@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -31,8 +32,9 @@ from numba import njit
 from streampca.budget import thread_count
 from streampca.errors import InputError
 from streampca.progress import Progress, Step, silent
+from streampca.results import writing_text
 from streampca.sources.base import Array
-from streampca.sources.genotypes import CHUNK, Filter, GenotypeSource, chromosome
+from streampca.sources.genotypes import Filter, GenotypeSource, chromosome
 from streampca.sources.packed import EVEN, count_codes, count_missing, popcount
 
 # Squared correlations above the limit by no more than rounding do not count, as in PLINK.
@@ -61,6 +63,7 @@ def prune(
     -------
     kept : mask of the source's variants.
     """
+    _check_packed(source)
     size, kilobases = _parse_window(window)
     if not (isinstance(step, (int, np.integer)) and step >= 1):
         raise InputError(f"step={step!r} cannot be used; give a whole number of variants, at least 1")
@@ -73,7 +76,7 @@ def prune(
     runs = _chromosomes(source)
     positions, kept = source.label("position"), np.zeros(len(source.features), bool)
     lock, began, done = threading.Lock(), time.monotonic(), 0
-    total = sum(len(range(start, stop, CHUNK)) for start, stop in runs)
+    total = sum(len(range(start, stop, source.chunks[1])) for start, stop in runs)
 
     def advance() -> None:
         nonlocal done
@@ -93,14 +96,15 @@ def prune(
 
 def filtered(source: GenotypeSource) -> GenotypeSource:
     """Return the source without what its filter leaves out: one read of it, or two where samples are left out."""
+    _check_packed(source)
     if source.filter == Filter():
         return source
     n_samples, n_variants = source.shape
-    starts = range(0, n_variants, CHUNK)
+    step = source.chunks[1]
     missing = np.zeros(n_samples, np.int64)
     parts = []
-    for start in starts:
-        packed, _ = source.read_packed(start, min(start + CHUNK, n_variants))
+    for start in range(0, n_variants, step):
+        packed, _ = source.read_packed(start, min(start + step, n_variants))
         parts.append(count_codes(packed, n_samples))
         count_missing(packed, missing)
     full = missing / n_variants <= source.filter.mind
@@ -120,18 +124,35 @@ def filtered(source: GenotypeSource) -> GenotypeSource:
     return chosen
 
 
-def write_lists(source: GenotypeSource, kept: Array, prefix: Path, overwrite: bool = False) -> list[Path]:
-    """Write ids of variants, those kept to prefix.prune.in and the others to prefix.prune.out; returns the paths."""
+def list_paths(source: GenotypeSource, prefix: Path, overwrite: bool = False) -> list[Path]:
+    """Return the paths of the lists of variants kept and of the others, or say why they cannot be written."""
+    _check_packed(source)
     ids = source.label("variant_id")
     if len(set(ids.tolist())) < ids.size:
         raise InputError(f"{source.name}: ids of variants occur twice; make them differ with plink2 --set-all-var-ids")
-    lists = {Path(f"{prefix}.prune.in"): ids[kept], Path(f"{prefix}.prune.out"): ids[~kept]}
-    existing = [path for path in lists if path.exists()]
+    paths = [Path(f"{prefix}.prune.in"), Path(f"{prefix}.prune.out")]
+    existing = [path for path in paths if path.exists()]
     if existing and not overwrite:
         raise InputError(f"{existing[0]}: exists already; choose another --out or add --overwrite")
-    for path, chosen in lists.items():
-        path.write_text("".join(f"{name}\n" for name in chosen))
-    return list(lists)
+    if not prefix.parent.is_dir():
+        raise InputError(f"{prefix}: the folder {prefix.parent} does not exist; make it first")
+    return paths
+
+
+def write_lists(source: GenotypeSource, kept: Array, prefix: Path, overwrite: bool = False) -> list[Path]:
+    """Write ids of variants, those kept to prefix.prune.in and the others to prefix.prune.out; returns the paths."""
+    paths = list_paths(source, prefix, overwrite)
+    ids = source.label("variant_id")
+    with ExitStack() as stack:
+        for path, chosen in zip(paths, (kept, ~kept), strict=True):
+            stack.enter_context(writing_text(path)).writelines(f"{name}\n" for name in ids[chosen])
+    return paths
+
+
+def _check_packed(source: object) -> None:
+    if not isinstance(source, GenotypeSource):
+        name = getattr(source, "name", "this")
+        raise InputError(f"{name}: pruning needs genotype calls (.bed, .pgen, VCF Zarr with call_genotype)")
 
 
 def _parse_window(window: str | int) -> tuple[int, bool]:
@@ -183,14 +204,15 @@ def _prune_run(
     """Prune one chromosome: read on, do the windows that are complete, forget what is before the next one."""
     n_samples = len(source.samples)
     n_words = -(-n_samples // 64)
+    step = source.chunks[1]
     # Variant i of the chromosome is at i modulo the number of slots.
-    n_slots = int((ends - starts).max()) + CHUNK
+    n_slots = int((ends - starts).max()) + step
     planes = np.empty((n_slots, 2, n_words), np.uint64)
     counts, unchecked = np.empty((n_slots, 3), np.int64), np.empty(n_slots, np.int64)
-    padded = np.empty((CHUNK, 16 * n_words), np.uint8)
+    padded = np.empty((step, 16 * n_words), np.uint8)
     todo = 0
-    for start in range(*run, CHUNK):
-        stop = min(start + CHUNK, run[1])
+    for start in range(*run, step):
+        stop = min(start + step, run[1])
         packed, _ = source.read_packed(start, stop)
         _pad(packed, n_samples, padded)
         unpack(padded[: stop - start].view(np.uint64), start - run[0], planes, counts, unchecked, kept)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +55,18 @@ def writing(path: Path, overwrite: bool) -> Iterator[Path]:
     finally:
         if beside.exists():
             shutil.rmtree(beside)
+
+
+@contextmanager
+def writing_text(path: Path) -> Iterator[TextIO]:
+    """Yield a file that takes its name when all is written."""
+    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.unfinished")
+    try:
+        with beside.open("w") as file:
+            yield file
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def check_output(path: Path, overwrite: bool) -> None:

@@ -159,7 +159,8 @@ class Sweeps:
         stride = min(step, max(1, len(self.matrix.partitions) // THIN_PARTITIONS))
         chosen = self.matrix.partitions[stride // 2 :: stride]
         parts = tuple((start, start + -(-(stop - start) * stride // step)) for start, stop in chosen)
-        matrix = replace(self.matrix, partitions=parts)
+        # What these read is cut otherwise than what later sweeps do, and not worth keeping.
+        matrix = replace(self.matrix, partitions=parts, source=self.matrix.source.bare())
         if matrix.filter is not None:
             matrix = replace(matrix, filter=replace(matrix.filter, mind=1.0))
         return replace(self, matrix=matrix, stage="warm start", note="", seconds=[], bytes_read=0)

@@ -82,8 +82,10 @@ def test_prefix_and_json(tmp_path, data, here):
     assert (code, err) == (0, "")
     said = json.loads(out)
     true = Truth(calls_in(data))
-    np.testing.assert_allclose(said["explained_variance"], true.values[:3], rtol=1e-3)
-    assert said["eigenvalues_of"] == "X X' / m"
+    np.testing.assert_allclose(said["eigenvalue"], true.values[:3], rtol=1e-3)
+    variance = np.array(said["eigenvalue"]) * true.X.shape[1] / 79
+    np.testing.assert_allclose(said["explained_variance"], variance, rtol=1e-12)
+    np.testing.assert_allclose(variance / said["total_variance"], said["explained_variance_ratio"], rtol=1e-12)
     assert said["n_samples"] == 80
     assert said["converged"] is True
     assert isinstance(said["notes"], list)
@@ -298,6 +300,12 @@ def dense(folder):
     (folder / "ids.txt").write_text("a\n")
 
 
+def backwards(text):
+    """Swap the first two variants."""
+    first, second, rest = text.split(b"\n", 2)
+    return b"\n".join([second, first, rest])
+
+
 def nothing(folder):  # noqa: ARG001
     pass
 
@@ -339,6 +347,13 @@ BAD = {
     "projecting on a file": (nothing, ("project", "x.bed", "x.bed"), "not a streampca result"),
     "projecting a file that is not there": (nothing, ("project", "nowhere.zarr", "x.bed"), "not a streampca result"),
     "exporting a file": (nothing, ("export", "x.bed"), "not a streampca result"),
+    "pruning an array, by itself": (dense, ("prune", "x.npy"), "needs genotype calls"),
+    "pruning unsorted positions": (rewrite("x.bim", backwards), ("prune", "x.bed"), "positions are not sorted"),
+    "pruning into no folder": (nothing, ("prune", "x.bed", "--out", "no/x"), "does not exist"),
+    "a variable of a .bed": (nothing, (*X, "--variable", "calls"), "--variable"),
+    "converting into a .bed": (nothing, ("convert", "x.bed", "y.bed"), "only VCF Zarr stores are written"),
+    "converting an array": (dense, ("convert", "x.npy", "y.vcz"), "give a .bed"),
+    "plink text of an array": (dense, (*NPY, "--export", "plink"), "--export plink is for genotypes"),
 }  # fmt: skip
 
 
@@ -384,3 +399,49 @@ def test_labels_of_the_simulated_file(data):
     samples, variants = labels_of(data)
     assert samples["iid"][4] == "s4"
     assert variants["bp_position"][90] == 91000
+
+
+def test_pruned_lists_and_pruning_inline_are_the_same(tmp_path, data, here):  # noqa: ARG001
+    code, out, err = here("prune", "x.bed", "--r2", 0.05, "--maf", 0.1, "--quiet")
+    assert code == 0, err
+    kept = (tmp_path / "x.prune.in").read_text().split()
+    left = (tmp_path / "x.prune.out").read_text().split()
+    assert 0 < len(kept) < 2000
+    assert len(left) > 0
+    assert f"{len(kept)} of {len(kept) + len(left)} variants kept" in out
+    for name, options in (("list", ("--extract", "x.prune.in")), ("inline", ("--ld-prune", 0.05, "--maf", 0.1))):
+        code, _, err = here("pca", "x.bed", "-k", 2, *options, "--quiet", "--out", f"{name}.zarr")
+        assert code == 0, err
+    a, b = (load(tmp_path / f"{name}.zarr") for name in ("list", "inline"))
+    assert a["variant_id"].values.tolist() == b["variant_id"].values.tolist() == kept
+    np.testing.assert_array_equal(a["explained_variance"], b["explained_variance"])
+
+
+def test_text_files_with_the_fit_are_those_of_export(tmp_path, data, here):  # noqa: ARG001
+    assert here("pca", "x.bed", "-k", 2, "--quiet", "--out", "r.zarr", "--export", "plink")[0] == 0
+    assert here("export", "r.zarr", "--out", "again")[0] == 0
+    for suffix in (".eigenvec", ".eigenval", ".eigenvec.var"):
+        assert (tmp_path / f"r{suffix}").read_bytes() == (tmp_path / f"again{suffix}").read_bytes()
+    (tmp_path / "q.eigenval").write_text("mine")
+    code, _, err = here("pca", "x.bed", "-k", 2, "--quiet", "--out", "q.zarr", "--export", "plink")
+    assert (code, (tmp_path / "q.eigenval").read_text()) == (2, "mine")
+    assert "q.eigenval: exists already" in err
+    assert not (tmp_path / "q.zarr").exists()
+
+
+def test_converted_store_gives_the_same_components(tmp_path, data, here):  # noqa: ARG001
+    assert here("convert", "x.bed", "x.vcz", "--quiet")[0] == 0
+    for source in ("x.bed", "x.vcz"):
+        assert here("pca", source, "-k", 2, "--tol", 1e-6, "--quiet", "--out", f"{source}.zarr")[0] == 0
+    a, b = (load(tmp_path / f"{source}.zarr") for source in ("x.bed", "x.vcz"))
+    np.testing.assert_allclose(a["eigenvalue"], b["eigenvalue"], rtol=1e-5)
+    assert a["variant_id"].values.tolist() == b["variant_id"].values.tolist()
+
+
+def test_all_components_of_what_is_left(tmp_path, data, here):
+    calls = calls_in(data)
+    assert calls.shape == (80, 2000)
+    share = np.isnan(calls).mean(axis=1)
+    limit = float(np.median(share))
+    assert here("pca", "x.bed", "-k", "all", "--mind", limit, "--quiet", "--out", "r.zarr")[0] == 0
+    assert load(tmp_path / "r.zarr").sizes["component"] == (share <= limit).sum() < 80

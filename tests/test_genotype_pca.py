@@ -605,7 +605,8 @@ CHROMOSOMES = {
     "prefix": ("chr1 chr2 Chr22 chrX CHRY chrM chr10 chr23".split(), 4),
     "lower case": ("1 x y mt".split(), 1),
     "cattle": ("1 2 28 29 X 30".split(), 6),
-    "scaffolds": ("1 2 scaffold_12 X".split(), 4),
+    "scaffolds": ("1 2 scaffold_12 X chrUn_KI270742v1".split(), 2),
+    "scaffolds alone": ("scaffold_1 scaffold_2".split(), 2),
     "all zero": (["0", "0", "0"], 3),
     "sex alone": (["X", "23"], 2),
 }

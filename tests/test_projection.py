@@ -9,7 +9,7 @@ from helpers import one_line
 
 from streampca import InputError, open_genotypes
 from streampca.models.components import Request, fit_components
-from streampca.models.genotypes import augmented, match_variants, project_genotypes
+from streampca.models.genotypes import VARIANT_LABELS, augmented, match_variants, project_genotypes
 from streampca.simulate_genotypes import simulate_genotypes
 from streampca.sources.genotypes import TEXT
 
@@ -293,3 +293,15 @@ def test_labels_of_the_fit_are_those_used(small):
     assert len(found.mean) == len(variants["variant_id"])
     assert labels_of(path)[1]["sid"][0] == variants["variant_id"][0]
     assert calls_in(path).shape == (50, 600)
+
+
+def test_too_few_variants_to_tell_components_apart_are_refused(tmp_path):
+    simulate_genotypes(tmp_path / "x", 60, 400, seed=4)
+    source = open_genotypes(tmp_path / "x")
+    found, _ = fit_components(source, Request(10))
+    variants = {name: source.label(name) for name in VARIANT_LABELS}
+    few = source.take(variants=np.array([3, 7, 11]))
+    for projection in ("simple", "oadp"):
+        with pytest.raises(InputError) as error:
+            project_genotypes(few, found, match_variants(variants, few), projection=projection)
+        assert "3 of 400 variants found" in one_line(error)

@@ -211,7 +211,7 @@ def test_does_not_depend_on_threads_or_reads(tmp_path, rng, monkeypatch):
     expected = {window: prune(source, window=window, step=1) for window in ("50", "40kb")}
     for threads, chunk in ((1, 128), (4, 1), (2, 7), (3, 1000)):
         monkeypatch.setattr(module, "thread_count", lambda threads=threads: threads)
-        monkeypatch.setattr(module, "CHUNK", chunk)
+        monkeypatch.setattr("streampca.sources.genotypes.CHUNK", chunk)
         for window, kept in expected.items():
             np.testing.assert_array_equal(prune(source, window=window, step=1), kept)
 

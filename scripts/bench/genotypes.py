@@ -2,9 +2,9 @@
 
 One run simulates the files (if they are not there), finds the true eigenvectors, the floor of one sweep, and one row a
 tool and k: seconds of the whole command, peak resident size, and 1 - MEV, the share of the true leading subspace that
-was missed. All that needs little time comes before plink2. With --scaling it is instead the time of one sweep and of
-the whole command against the number of samples and of variants. Results go to FOLDER/genotypes.json as they come;
-what is there from an earlier run stays until it is measured again.
+was missed. plink2 comes last, and has a row of its own for each BLAS that it was run with. With --scaling it is instead
+the time of one sweep and of the whole command against the number of samples and of variants. Results go to
+FOLDER/genotypes.json as they come; what is there from an earlier run stays until it is measured again.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 KS = (10, 20)
+TOOLS = ("floor", "streampca", "numpy", "plink2")
 THREADS = 2
 # samples, variants, where the true eigenvectors come from; the small ones try the script.
 FILES = ((5_000, 100_000, "grm"), (20_000, 200_000, "streampca"))
@@ -401,7 +402,12 @@ class Bench:
         return f"{self.prefix}.{tool.replace(' ', '-')}-{k}"
 
     def run_streampca(self, k: int) -> None:
-        for tool, options in (("streampca", ()), ("streampca 500MB", ("--memory", "500MB"))):
+        variants = {
+            "streampca": (),
+            "streampca 500MB": ("--memory", "500MB"),
+            "streampca 1e-6": ("--tol", "1e-6"),
+        }
+        for tool, options in variants.items():
             out = self.out(k, tool)
             self.measure(k, tool, streampca_command(self.prefix, out, k, *options), out)
 
@@ -416,9 +422,12 @@ class Bench:
             self.report.put(sweeps, self.name, "tools", str(k), "numpy", "n_sweeps")
 
     def run_plink(self, k: int) -> None:
-        out = self.out(k, "plink2")
-        self.measure(k, "plink2", plink_command(self.prefix, out, k), out)
-        self.report.put(blas_of_plink(), self.name, "tools", str(k), "plink2", "blas")
+        """Run plink2; with a BLAS other than the one that Debian installs it with, it has a row of its own."""
+        blas = blas_of_plink()
+        tool = "plink2 OpenBLAS" if "openblas" in blas else "plink2"
+        out = self.out(k, tool)
+        self.measure(k, tool, plink_command(self.prefix, out, k), out)
+        self.report.put(blas, self.name, "tools", str(k), tool, "blas")
 
     def rows(self, k: int) -> dict[str, Any]:
         return self.report.content[self.name]["tools"][str(k)]
@@ -434,11 +443,8 @@ class Bench:
             rows = self.rows(k)
             for tool, row in rows.items():
                 say(f"{k:>3}  {tool:<17}" + show_row(row, rows["streampca"].get("seconds")))
-        for blas in sorted({row["blas"] for k in KS for row in self.rows(k).values() if "blas" in row}):
-            slow = (
-                "" if "openblas" in blas else " (not OpenBLAS: apt-get install libopenblas0-pthread to be fair to it)"
-            )
-            say(f"plink2's BLAS: {blas}{slow}")
+        if any("blas" in row and "openblas" not in row["blas"] for k in KS for row in self.rows(k).values()):
+            say("plink2 without OpenBLAS is slower by a factor: apt-get install libopenblas0-pthread, and run again")
         say(
             f"one sweep, block of {sweep['block']}: {sweep['sweep']:.2f} s, {sweep['ratio']:.2f} of the floor "
             f"(plain read {sweep['read']:.3f} s + products on ready tiles {sweep['products']:.2f} s)"
@@ -455,23 +461,21 @@ def show_row(row: dict[str, Any], reference: float | None) -> str:
     return text + earlier
 
 
-def compare(folder: Path, report: Report, small: bool, plink: bool) -> None:
-    """Run all tools on all files: plink2, by far the slowest, after all others."""
-    benches = [Bench(folder, report, *file) for file in (SMALL_FILES if small else FILES)]
+def compare(benches: list[Bench], tools: list[str]) -> None:
+    """Run the tools on all files: plink2, by far the slowest, after all others."""
     for bench in benches:
         # The floor comes first: its sweep also lets numba compile what is not in its cache.
-        bench.find_floor()
+        if "floor" in tools:
+            bench.find_floor()
         bench.find_truth()
         for k in KS:
-            bench.run_streampca(k)
-            bench.run_numpy(k)
-    if plink:
-        say(f"\nplink2 comes last; its BLAS is {blas_of_plink()}")
-        for bench in benches:
-            bench.show()
-        say("")
-        for bench in benches:
-            for k in KS:
+            if "streampca" in tools:
+                bench.run_streampca(k)
+            if "numpy" in tools:
+                bench.run_numpy(k)
+    for bench in benches:
+        for k in KS:
+            if "plink2" in tools:
                 bench.run_plink(k)
     for bench in benches:
         bench.show()
@@ -526,7 +530,8 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("bench-output"))
     parser.add_argument("--small", action="store_true", help="small files, to try the script")
     parser.add_argument("--scaling", action="store_true", help="time against size instead of against other tools")
-    parser.add_argument("--no-plink", action="store_true", help="leave plink2 out, for a rerun of the rest")
+    parser.add_argument("--tools", default=",".join(TOOLS), help=f"some of {','.join(TOOLS)}, for a rerun of these")
+    parser.add_argument("--files", help="some of the files, as 5000x100000,20000x200000")
     parser.add_argument("--worker", nargs="+", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.worker:
@@ -536,8 +541,11 @@ def main() -> None:
     report = Report(arguments.folder)
     if arguments.scaling:
         scale(arguments.folder, report, arguments.small)
-    else:
-        compare(arguments.folder, report, arguments.small, plink=not arguments.no_plink)
+        return
+    files = SMALL_FILES if arguments.small else FILES
+    if arguments.files:
+        files = tuple(file for file in files if f"{file[0]}x{file[1]}" in arguments.files.split(","))
+    compare([Bench(arguments.folder, report, *file) for file in files], arguments.tools.split(","))
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ class Request:
 
     Parameters
     ----------
-    n_components : a number, a fraction of the variance, or None for all.
+    n_components : a number, a fraction of the variance, "all", or None: 10 of genotypes, else all.
     scale : None; "unit" to divide each feature by its standard deviation; "patterson" for allele counts; "auto":
         "patterson" for genotypes, else None.
     missing : "error"; "mean" to let missing values stand at their feature's mean; "auto": "mean" for genotypes.
@@ -47,7 +47,7 @@ class Request:
     keep_scatter : hand on the scatter matrix, to merge by, where the solver forms it.
     """
 
-    n_components: int | float | None = None
+    n_components: int | float | str | None = None
     scale: str | None = "auto"
     missing: str = "auto"
     solver: str = "auto"
@@ -175,21 +175,24 @@ def fit_components(source: Source, request: Request, extra_sweeps: int = 0) -> t
     chosen = request.plan(source, extra_sweeps)
     wanted = request.wanted(source.shape)
     sweeps = Sweeps(chosen.matrix(source, request.scale, request.missing), chosen.threads, request.progress)
-    with one_blas_thread:
-        try:
-            solution = chosen.solver.solve(sweeps, wanted)
-        except NeedsFloat64:
-            logger.info("values too small or too large for float32 tiles; beginning again in float64")
-            sweeps.matrix = replace(sweeps.matrix, dtype=np.dtype(np.float64), scaling=None)
-            solution = chosen.solver.solve(sweeps, wanted)
-        except SamplesLeftOut as error:
-            found, later = fit_components(_without_sparse(source, error.full), asked, extra_sweeps)
-            return also_spent(found, sweeps.seconds, sweeps.bytes_read), later
-        used = _used(solution.scaling)
-        if used is not None and used.sum() < len(solution.values):
-            solution = solution.leading(int(used.sum()))
-        components, scores = _both_sides(sweeps, solution, used)
+    full: Array | None = None
+    try:
+        with one_blas_thread:
+            solution = _solved(chosen, sweeps, wanted)
+            used = _used(solution.scaling)
+            if used is not None and used.sum() < len(solution.values):
+                solution = solution.leading(int(used.sum()))
+            components, scores = _both_sides(sweeps, solution, used)
+    except SamplesLeftOut as error:
+        full = error.full
+    finally:
         sweeps.rest()
+    if full is not None:
+        spent, n_bytes = sweeps.seconds, sweeps.bytes_read
+        # What was kept of the data goes before the next fit plans its memory.
+        del sweeps, chosen
+        found, sweeps = fit_components(_without_sparse(source, full), asked, extra_sweeps)
+        return also_spent(found, spent, n_bytes), sweeps
     notes: tuple[str, ...] = ()
     scale: Any = solution.scaling.scale
     features: Any = slice(None)
@@ -227,6 +230,16 @@ def fit_components(source: Source, request: Request, extra_sweeps: int = 0) -> t
         scatter=solution.scatter,
     )
     return replace(found, notes=notes + not_distinguishable(found)), sweeps
+
+
+def _solved(chosen: Plan, sweeps: Sweeps, wanted: Wanted) -> Solution:
+    """Solve, in float64 where float32 does not do."""
+    try:
+        return chosen.solver.solve(sweeps, wanted)
+    except NeedsFloat64:
+        logger.info("values too small or too large for float32 tiles; beginning again in float64")
+        sweeps.matrix = replace(sweeps.matrix, dtype=np.dtype(np.float64), scaling=None)
+        return chosen.solver.solve(sweeps, wanted)
 
 
 def also_spent(found: Components, seconds: Sequence[float], bytes_read: int) -> Components:
@@ -360,11 +373,12 @@ def project(
     """
     check_width(source, found)
     k = len(found.components)
-    axis = 0 if source.chunks[0] * source.shape[1] <= source.shape[0] * source.chunks[1] else 1
+    by_rows = source.chunks[0] * source.shape[1] <= source.shape[0] * source.chunks[1]
+    axis = 0 if by_rows and not isinstance(source, VariantSource) else 1
     partial = 0 if axis == 0 else 8 * source.shape[0] * (k + 1)
     planned = cut(source, axis, partial)
     statistic_length = Statistic().tile_length(source.shape[1 - axis], 8)
-    driver = 2 * 8 * source.shape[0] * (k + 1)
+    driver = 8 * (3 * source.shape[0] + source.shape[1]) * (k + 1)
     need = footprint(source, planned, 8 * statistic_length * source.shape[1 - axis], partial, driver, process_bytes())
     threads = threads_that_fit(need, memory_limit(memory), min(thread_count(), len(planned.partitions)), "projecting")
     tiles = np.dtype(dtype or tile_dtype(source.dtype))

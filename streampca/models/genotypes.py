@@ -27,6 +27,8 @@ COMPLEMENT = str.maketrans("ACGT", "TGCA")
 # Neighbours that a sample's distance is measured to, and how many robust standard deviations make an outlier.
 NEIGHBOURS = 10
 OUTLIER_DEVIATIONS = 6.0
+# Share of the squared loadings of any direction among the components that the variants of new data must hold.
+LEAST_WEIGHT = 0.01
 # A component that has this share of its squared loadings within so many bases is one region's, not the genome's.
 REGION_SHARE = 0.25
 REGION_BASES = 10_000_000
@@ -60,6 +62,8 @@ def fit_genotypes(
         who = named(swept, apart)
         logger.info("%s; fitting again without them", who)
         source = swept.take(samples=~apart, note=f"samples left out: {who}")
+        # What was kept of the data goes before the next fit plans its memory.
+        del found, sweeps, swept
     features = found.axes(swept)[1]
     labels = (np.asarray(features.coords[name][1]) for name in ("chromosome", "position"))
     notes = found.notes + region_notes(found.components, *labels)
@@ -182,10 +186,17 @@ def project_genotypes(
     """
     check_choice("projection", projection, PROJECTIONS)
     part = matching_part(found, match)
+    weights = part.components @ part.components.T
+    least = float(np.linalg.eigvalsh(weights)[0])
+    if least < LEAST_WEIGHT:
+        raise InputError(
+            f"{source.name}: {match.note}, with {max(least, 0.0):.1%} of the weight of a component: too few to tell "
+            f"the {len(weights)} components apart; give data with more of the variants, or fit fewer components"
+        )
     XV, squares = project(source.take(variants=match.new), part, "mean", memory, progress)
     XV = XV.astype(np.float64)
     if len(match.fitted) < len(found.mean):
-        XV = np.linalg.solve(part.components @ part.components.T, XV.T).T
+        XV = np.linalg.solve(weights, XV.T).T
     if projection == "simple":
         return XV
     lengths = np.sqrt(found.explained_variance * (found.n_samples - 1))

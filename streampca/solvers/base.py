@@ -136,13 +136,13 @@ def know_scaling(sweeps: Sweeps, moments: Moments) -> float:
     variance = moments.variance(n_samples)
     trace = float(np.sum(variance if scale is None else variance / scale**2))
     tiny = (variance > 0) & (variance < TINY_VARIANCE)
+    if scale is not None and np.isinf(scale).all():
+        raise InputError(f"{matrix.source.name}: no variant is left: {left_out(matrix.filter, moments)}")
     if sweeps.matrix.dtype != np.float64 and (tiny.any() or not 0 < trace < np.inf):
         raise NeedsFloat64
     if not np.isfinite(trace):
         raise InputError(f"{sweeps.matrix.source.name}: the variance overflows; divide the data by a large number")
     if trace <= 0:
-        if scale is not None and np.isinf(scale).all():
-            raise InputError(f"{sweeps.matrix.source.name}: no variant is left: {left_out(matrix.filter, moments)}")
         raise InputError(
             f"{sweeps.matrix.source.name}: all samples are the same (total variance is zero); there is nothing to find"
         )
@@ -169,6 +169,7 @@ def rounding(sweeps: Sweeps, statistic: Statistic, dense: bool) -> float:
     t = min(statistic.tile_length(matrix.n_full, matrix.dtype.itemsize), matrix.n_block)
     unit = float(np.finfo(matrix.dtype).eps) / 2
     # Data of few distinct values round the same way again and again: their errors add up, within a block of the BLAS.
+    # Genotypes have few in each variant, but others in the next.
     along = np.sqrt(t) if matrix.source.dtype.kind == "f" else min(t, 384)
     # The scales themselves come from sums of SUM_LENGTH rounded terms, and act alike on all tiles.
     length = np.sqrt(SUM_LENGTH) if matrix.source.dtype.kind == "f" else SUM_LENGTH

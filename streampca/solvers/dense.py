@@ -62,8 +62,10 @@ class Dense:
             S /= scaling.scale[:, None]
             S /= scaling.scale[None, :]
         if keep and scaled:
-            outer = 1.0 if scaling.scale is None else scaling.scale[:, None] * scaling.scale[None, :]
-            kept = S * outer
+            # A feature that is not used does not vary: its row of S is zero.
+            scale = np.ones(len(S)) if scaling.scale is None else scaling.scale
+            scale = np.where(np.isfinite(scale), scale, 1.0)
+            kept = S * scale[:, None] * scale[None, :]
         S /= matrix.source.shape[0] - 1
         values, vectors, following = leading_pairs(S, wanted, trace)
         floor = rounding(sweeps, Scatter(), dense=True)

@@ -280,7 +280,7 @@ def check_components(n_components: object, shape: tuple[int, int]) -> tuple[int 
         f"give a whole number from 1 to {largest} (the smaller of {shape[0]} samples and {shape[1]} features), "
         "a fraction between 0 and 1, or None for all"
     )
-    if n_components is None:
+    if n_components is None or n_components == "all":
         return largest, None
     if isinstance(n_components, (float, np.floating)) and 0 < n_components < 1:
         return None, float(n_components)

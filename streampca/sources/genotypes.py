@@ -25,10 +25,10 @@ CHUNK = 128
 # Of chosen variants, those with a gap no longer than this between them are read together, up to so many bytes.
 GAP_BYTES = 64 << 10
 READ_BYTES = 4 << 20
-# What one read of the caller brings at most, but for files of very many samples.
+# What one read brings at most, but for files of very many samples.
 SLAB_BYTES = 8 << 20
-# Codes of chromosomes that are no autosomes of man, as PLINK writes them.
-SEX_CODES = {"X", "Y", "XY", "MT", "M", "PAR", "PAR1", "PAR2", "23", "24", "25", "26"}
+# PLINK writes X, Y, XY and MT of man as 23 to 26.
+LAST_HUMAN_CODE = 26
 
 
 @dataclass(frozen=True)
@@ -150,9 +150,21 @@ class GenotypeSource(VariantSource):
         return 0.25
 
     @property
+    def n_bytes(self) -> int:
+        """Size of all variants, each in whole bytes."""
+        return len(self.features) * packed_width(len(self.samples))
+
+    @property
+    def slab_length(self) -> int:
+        """Variants of one read: whole chunks, of all samples that are stored, up to SLAB_BYTES."""
+        chunk = self.chunks[1]
+        return chunk * max(1, SLAB_BYTES // (chunk * packed_width(self._n_stored)))
+
+    @property
     def overhead(self) -> float:  # type: ignore[override]
         """What is read before variants and samples are chosen from it."""
-        extra = (self._variants is not None) * (READ_BYTES + SLAB_BYTES) + (self._samples is not None) * SLAB_BYTES
+        stored = self.slab_length * packed_width(self._n_stored)
+        extra = (self._variants is not None) * (READ_BYTES + stored) + (self._samples is not None) * stored
         return extra / (math.prod(self.chunks) * self.item_bytes)
 
     @abstractmethod
@@ -220,11 +232,11 @@ def chromosome(code: str) -> str:
 
 
 def on_autosomes(chromosomes: Array) -> Array | None:
-    """Tell which variants lie on chromosomes 1 to 22; None where the codes are not those of man, or say nothing."""
-    codes = {str(code): chromosome(str(code)) for code in np.unique(chromosomes)}
-    human = {str(i) for i in range(23)} | SEX_CODES
-    autosomes = [code for code, bare in codes.items() if bare.isdigit() and 1 <= int(bare) <= 22]
-    if not autosomes or not set(codes.values()) <= human:
+    """Tell which variants lie on chromosomes 1 to 22; None where no code says so, or numbers go beyond those of man."""
+    bare = {str(code): chromosome(str(code)) for code in np.unique(chromosomes)}
+    numbers = {code: int(name) for code, name in bare.items() if name.isdigit()}
+    autosomes = [code for code, number in numbers.items() if 1 <= number <= 22]
+    if not autosomes or max(numbers.values()) > LAST_HUMAN_CODE:
         return None
     return np.isin(chromosomes, np.array(autosomes, TEXT))
 

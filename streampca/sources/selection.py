@@ -62,10 +62,10 @@ def _select_samples(source: VariantSource, keep: Ids | None, remove: Ids | None)
             continue
         rows, name = _rows(given, option)
         fid, iid = (source.label(x).tolist() for x in ("fid", "iid"))
-        alone = all(len(row) == 1 for row in rows)
-        listed = {row[0] for row in rows} if alone else {tuple(row[:2]) for row in rows}
-        keys = iid if alone else list(zip(fid, iid, strict=True))
-        inside = np.fromiter((key in listed for key in keys), bool, len(keys))
+        alone = {row[0] for row in rows if len(row) == 1}
+        pairs = {tuple(row[:2]) for row in rows if len(row) > 1}
+        both = zip(fid, iid, strict=True)
+        inside = np.fromiter((pair in pairs or pair[1] in alone for pair in both), bool, len(iid))
         if not inside.any():
             raise InputError(f"{name}: names none of the samples of {source.name}; lines are FID and IID, or IID alone")
         mask = inside if wanted else ~inside

@@ -41,10 +41,10 @@ class VcfZarrSource(GenotypeSource):
     def __init__(self, group: ZarrGroup):
         array = _member(group, CALLS)
         self._calls = ZarrSource(array)
-        if array.ndim != 3 or array.dtype.kind not in "iu" or array.shape[2] not in (1, 2):
+        if array.ndim != 3 or array.dtype.kind != "i" or array.shape[2] not in (1, 2):
             raise InputError(
                 f"{self._calls.name}: {array.dtype} of shape {array.shape} is not read; "
-                "genotypes are integers, variants x samples x ploidy 1 or 2"
+                "genotypes are signed integers, variants x samples x ploidy 1 or 2"
             )
         super().__init__(group_name(group), *_labels(group, array.shape))
         self._dtype = self._calls.dtype.newbyteorder("=")

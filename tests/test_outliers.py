@@ -116,7 +116,7 @@ def test_rounds_are_counted(strange, monkeypatch):
         assert seen == [150 - i for i in range(rounds + 1)]
         assert found.n_samples == 150 - rounds
         assert apart.sum() == 1
-        assert any(note.startswith("1 outliers on the components (f") for note in found.notes)
+        assert any(note.startswith("1 outlier on the components (f") for note in found.notes)
 
 
 def test_not_looking_finds_nothing(strange):

@@ -75,7 +75,8 @@ def fit_genotypes(
 def named(source: VariantSource, apart: Array) -> str:
     """Say how many outliers there are, and who the first ones are."""
     who = [f"{fid} {iid}" for fid, iid in zip(source.label("fid")[apart], source.label("iid")[apart], strict=True)]
-    return f"{len(who)} outliers on the components ({', '.join(who[:5])}{', ...' if len(who) > 5 else ''})"
+    what = "outlier" if len(who) == 1 else "outliers"
+    return f"{len(who)} {what} on the components ({', '.join(who[:5])}{', ...' if len(who) > 5 else ''})"
 
 
 @dataclass(frozen=True)

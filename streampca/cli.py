@@ -286,10 +286,10 @@ def prune(
     from streampca.prune import prune as kept_of
 
     data = _open(source, None, None, choice)
-    list_paths(data, out or Path(_stem(source)), overwrite)
+    prefix = out or Path(_stem(source))
+    list_paths(data, prefix, overwrite)
     data = filtered(data)
     step = step if step is not None else 1 if window.lower().endswith("kb") else 5
-    prefix = out or Path(_stem(source))
     with _progress(quiet) as progress:
         kept = kept_of(data, window=window, step=step, r2=r2, progress=progress)
     paths = write_lists(data, kept, prefix, overwrite)
@@ -323,9 +323,10 @@ def _prefix(result: Path) -> Path:
 
 def _check_export(result: Path, form: str, overwrite: bool, genotypes: bool) -> None:
     """Refuse what could not be written at the end, before the work begins."""
-    from streampca.export import export_paths
+    from streampca.export import FORMATS
+    from streampca.results import text_paths
 
-    export_paths(_prefix(result), form, overwrite)
+    text_paths(_prefix(result), FORMATS[form], overwrite)
     if form == "plink" and not genotypes:
         raise InputError("--export plink is for genotypes; use --export tsv")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import numpy as np
 
 from streampca.errors import InputError
-from streampca.results import load, load_arrays, writing_text
+from streampca.results import load, load_arrays, text_paths, writing_text
 from streampca.scaling import check_choice
 
 if TYPE_CHECKING:
@@ -43,21 +43,10 @@ def export(
     else:
         arrays = {str(name): variable.values for name, variable in result.variables.items()}
         tables = _plink_tables(arrays, result.attrs)
-    paths = export_paths(prefix, form, overwrite)
+    paths = text_paths(prefix, FORMATS[form], overwrite)
     with ExitStack() as stack:
         for path, (header, columns) in zip(paths, tables, strict=True):
             _write_table(stack.enter_context(writing_text(path)), header, columns)
-    return paths
-
-
-def export_paths(prefix: Path, form: str, overwrite: bool) -> list[Path]:
-    """Return the files that a format has, or say why they cannot be written."""
-    paths = [prefix.with_name(prefix.name + suffix) for suffix in FORMATS[form]]
-    existing = [path for path in paths if path.exists()]
-    if existing and not overwrite:
-        raise InputError(f"{existing[0]}: exists already; choose another --out or add --overwrite")
-    if not prefix.parent.is_dir():
-        raise InputError(f"{prefix}: the folder {prefix.parent} does not exist; make it first")
     return paths
 
 

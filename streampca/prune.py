@@ -22,7 +22,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -31,8 +30,11 @@ from numba import njit
 
 from streampca.budget import thread_count
 from streampca.errors import InputError
+from streampca.matrix import moments_of_codes
+from streampca.models.components import without_sparse
 from streampca.progress import Progress, Step, silent
-from streampca.results import writing_text
+from streampca.results import text_paths, writing_text
+from streampca.solvers.base import left_out
 from streampca.sources.base import Array
 from streampca.sources.genotypes import Filter, GenotypeSource, chromosome
 from streampca.sources.packed import EVEN, count_codes, count_missing, popcount
@@ -109,17 +111,13 @@ def filtered(source: GenotypeSource) -> GenotypeSource:
         count_missing(packed, missing)
     full = missing / n_variants <= source.filter.mind
     if not full.all():
-        chosen = source.take(samples=full, note=f"samples left out: {int((~full).sum())} with many missing calls")
-        chosen.filter = replace(source.filter, mind=1.0)
-        return filtered(chosen)
-    two, gaps, one, none = np.concatenate(parts).T
-    frequency = (2 * two + one) / np.maximum(2 * (two + one + none), 1)
-    passing = source.filter.passing(frequency, gaps / max(n_samples, 1))
+        return filtered(without_sparse(source, full))
+    moments = moments_of_codes(np.concatenate(parts))
+    passing = source.filter.passing(moments.mean / 2, moments.missing / n_samples)
+    why = left_out(source.filter, moments)
     if not passing.any():
-        raise InputError(
-            f"{source.name}: no variant is left by maf={source.filter.maf:g} and geno={source.filter.geno:g}"
-        )
-    chosen = source.take(variants=passing, note=f"variants left out: {int((~passing).sum())} by maf and geno")
+        raise InputError(f"{source.name}: no variant is left: {why}")
+    chosen = source.take(variants=passing, note=f"variants left out: {why}" if why else "")
     chosen.filter = Filter()
     return chosen
 
@@ -130,13 +128,7 @@ def list_paths(source: GenotypeSource, prefix: Path, overwrite: bool = False) ->
     ids = source.label("variant_id")
     if len(set(ids.tolist())) < ids.size:
         raise InputError(f"{source.name}: ids of variants occur twice; make them differ with plink2 --set-all-var-ids")
-    paths = [Path(f"{prefix}.prune.in"), Path(f"{prefix}.prune.out")]
-    existing = [path for path in paths if path.exists()]
-    if existing and not overwrite:
-        raise InputError(f"{existing[0]}: exists already; choose another --out or add --overwrite")
-    if not prefix.parent.is_dir():
-        raise InputError(f"{prefix}: the folder {prefix.parent} does not exist; make it first")
-    return paths
+    return text_paths(prefix, (".prune.in", ".prune.out"), overwrite)
 
 
 def write_lists(source: GenotypeSource, kept: Array, prefix: Path, overwrite: bool = False) -> list[Path]:

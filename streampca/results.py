@@ -69,6 +69,17 @@ def writing_text(path: Path) -> Iterator[TextIO]:
         beside.unlink(missing_ok=True)
 
 
+def text_paths(prefix: Path, suffixes: tuple[str, ...], overwrite: bool) -> list[Path]:
+    """Return the text files that begin with prefix, or say why they cannot be written."""
+    paths = [prefix.with_name(prefix.name + suffix) for suffix in suffixes]
+    existing = [path for path in paths if path.exists()]
+    if existing and not overwrite:
+        raise InputError(f"{existing[0]}: exists already; choose another --out or add --overwrite")
+    if not prefix.parent.is_dir():
+        raise InputError(f"{prefix}: the folder {prefix.parent} does not exist; make it first")
+    return paths
+
+
 def check_output(path: Path, overwrite: bool) -> None:
     """Refuse an output that exists, or that is not a result of ours, or whose folder does not."""
     if not path.parent.is_dir():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from streampca.sources.genotypes import VariantSource
 from streampca.sweeps import Sweeps, one_blas_thread
 
 Array = NDArray[Any]
+Variants = TypeVar("Variants", bound=VariantSource)
 
 DEFAULT_TOL = 1e-3
 UNIT_COLUMNS = 8192
@@ -191,7 +192,8 @@ def fit_components(source: Source, request: Request, extra_sweeps: int = 0) -> t
         spent, n_bytes = sweeps.seconds, sweeps.bytes_read
         # What was kept of the data goes before the next fit plans its memory.
         del sweeps, chosen
-        found, sweeps = fit_components(_without_sparse(source, full), asked, extra_sweeps)
+        assert isinstance(source, VariantSource)
+        found, sweeps = fit_components(without_sparse(source, full), asked, extra_sweeps)
         return also_spent(found, spent, n_bytes), sweeps
     notes: tuple[str, ...] = ()
     scale: Any = solution.scaling.scale
@@ -290,9 +292,8 @@ def _used(scaling: Scaling) -> Array | None:
     return np.isfinite(scaling.scale)
 
 
-def _without_sparse(source: Source, full: Array) -> VariantSource:
+def without_sparse(source: Variants, full: Array) -> Variants:
     """Return the source without samples that miss too many calls."""
-    assert isinstance(source, VariantSource)
     if full.sum() < 2:
         raise InputError(
             f"{source.name}: {len(full) - full.sum()} of {len(full)} samples have more than {source.filter.mind:g} of "
@@ -410,6 +411,7 @@ def scores_of(
     if found.scores is not None:
         return found.scores, found
     scores, _ = project_matrix(sweeps, found, check=False, sink=sink)
+    sweeps.rest()
     return scores, replace(found, sweep_seconds=tuple(sweeps.seconds), bytes_read=sweeps.bytes_read)
 
 

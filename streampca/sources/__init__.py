@@ -69,11 +69,16 @@ def _find(data: Any, variable: str | None, sample_dims: tuple[str, ...] | None) 
 
 def is_genotypes(data: Any) -> bool:
     """Tell whether this is, or is the path of, genotypes: by its name and what is there."""
-    if type(data).__module__.startswith("zarr.") or "://" in str(data) or Path(str(data)).is_dir():
+    if _may_be_store(data):
         from streampca.sources.vcfzarr import is_vcf_zarr
 
         return not hasattr(data, "ndim") and is_vcf_zarr(data)
     return _plink_path(data) is not None
+
+
+def _may_be_store(data: Any) -> bool:
+    """Tell whether this is a Zarr group, a URL or a folder."""
+    return type(data).__module__.startswith("zarr.") or "://" in str(data) or Path(str(data)).is_dir()
 
 
 def _plink_path(data: Any) -> Path | None:
@@ -102,7 +107,7 @@ def open_genotypes(data: Any, *, variable: str | None = None, **choice: Any) -> 
 
 
 def _open_variants(data: Any, variable: str | None) -> VariantSource:
-    if type(data).__module__.startswith("zarr.") or "://" in str(data) or Path(str(data)).is_dir():
+    if _may_be_store(data):
         from streampca.sources.vcfzarr import open_vcf_zarr
 
         return open_vcf_zarr(data, variable)

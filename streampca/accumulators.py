@@ -118,7 +118,14 @@ def between_means(a: Moments, b: Moments) -> Array:
 
 
 class Statistic:
-    """What one sweep computes: a value with a true zero, and sums that merge by `+`."""
+    """What one sweep computes: a value with a true zero, and sums that merge by `+`.
+
+    Attributes
+    ----------
+    wants_gaps : whether `update` gets the missing entries of the tile, which are zero in it, as one more argument.
+    """
+
+    wants_gaps: bool = False
 
     def tile_length(self, n_full: int, itemsize: int) -> int:
         """Rows of A that one update should get: a tile of about TILE_BYTES, a multiple of 8."""
@@ -180,7 +187,7 @@ def symmetric(lower: Array) -> Array:
     return lower
 
 
-def _add_product(total: Array, Y: Array, A: Array) -> None:
+def add_product(total: Array, Y: Array, A: Array) -> None:
     """Add A'Y to total, which lies by column, by way of a buffer that is used again."""
     product = scratch("product", total.T.shape, A.dtype)
     np.matmul(Y.T, A, out=product)
@@ -198,7 +205,7 @@ class Product(Statistic):
 
     def update(self, value: Array, A: Array, start: int) -> None:
         """Add A'(A Q)."""
-        _add_product(value, A @ self.Q, A)
+        add_product(value, A @ self.Q, A)
 
 
 @dataclass(frozen=True)
@@ -214,7 +221,7 @@ class ProductAndRows(Statistic):
         """Add A'(A Q), and append A Q."""
         total, rows = value
         rows.append(A @ self.Q)
-        _add_product(total, rows[-1], A)
+        add_product(total, rows[-1], A)
 
     def combine(self, a: tuple[Array, list[Array]], b: tuple[Array, list[Array]]) -> tuple[Array, list[Array]]:
         """Sum the products, and join the rows."""

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from streampca.accumulators import Moments, centre_by_own_mean
 from streampca.buffers import scratch
 from streampca.errors import InputError
+from streampca.gaps import Gaps
 from streampca.scaling import Scaling, scale_of
 from streampca.sources import Source
 from streampca.sources.genotypes import Filter, GenotypeSource
@@ -85,7 +86,8 @@ class Defects:
 class Tile:
     """One tile: A (t x N) from row `start` of the block axis on; the moments it was centred by, if its own.
 
-    Of genotypes, `missing` counts the missing calls of each sample while the moments are not known yet.
+    Of genotypes, `missing` counts the missing calls of each sample while the moments are not known yet. `gaps` are the
+    missing entries, where a statistic wants them; None if there are none.
     """
 
     start: int
@@ -94,6 +96,7 @@ class Tile:
     defects: Defects | None
     n_bytes: int
     missing: Array | None = None
+    gaps: Gaps | None = None
 
 
 @dataclass(frozen=True)
@@ -143,10 +146,13 @@ class Matrix:
         """Return the same matrix with its centre and scale known."""
         return replace(self, scaling=scaling)
 
-    def tiles(self, start: int, stop: int, length: int, check: bool) -> Iterator[Tile]:
-        """Yield the tiles of one partition, each valid until the next; count defects where `check` is set."""
+    def tiles(self, start: int, stop: int, length: int, check: bool, gaps: bool = False) -> Iterator[Tile]:
+        """Yield the tiles of one partition, each valid until the next; count defects where `check` is set.
+
+        With `gaps` they come with their missing entries, for a matrix whose scaling is known and uses all features.
+        """
         if self.axis == 1 and isinstance(self.source, GenotypeSource):
-            yield from self._packed_tiles(self.source, start, stop, length)
+            yield from self._packed_tiles(self.source, start, stop, length, gaps)
             return
         for slab_start in range(start, stop, self.slab_length):
             slab_stop = min(slab_start + self.slab_length, stop)
@@ -155,14 +161,14 @@ class Matrix:
             for i in range(0, slab_stop - slab_start, length):
                 j = min(i + length, slab_stop - slab_start)
                 raw = slab[i:j] if self.axis == 0 else slab[:, i:j]
-                yield self._tile(raw, slab_start + i, n_bytes, check)
+                yield self._tile(raw, slab_start + i, n_bytes, check, gaps)
                 n_bytes = 0
 
-    def _tile(self, raw: Array, start: int, n_bytes: int, check: bool) -> Tile:
+    def _tile(self, raw: Array, start: int, n_bytes: int, check: bool, with_gaps: bool) -> Tile:
         lies_by_column = abs(raw.strides[0]) < abs(raw.strides[1])
         T = scratch("tile", raw.shape[::-1], self.dtype).T if lies_by_column else scratch("tile", raw.shape, self.dtype)
         may_miss = self.source.dtype.kind == "f" and (check or self.missing == "mean")
-        moments, defects = None, None
+        moments, defects, listed = None, None, None
         if self.scaling is None:
             moments = centre_by_own_mean(raw, T)
             gaps = may_miss and not np.isfinite(moments.mean).all()
@@ -174,9 +180,11 @@ class Matrix:
             if self.scaling is None:
                 moments = centre_by_own_mean(raw, T, gaps=True)
             else:
-                T[np.isnan(T)] = 0
+                absent = np.isnan(T)
+                T[absent] = 0
+                listed = Gaps.where(absent if self.axis == 0 else absent.T) if with_gaps else None
         if self.axis == 0:
-            return Tile(start, T, moments, defects, n_bytes)
+            return Tile(start, T, moments, defects, n_bytes, gaps=listed)
         scale = (
             None
             if self.scaling is None or self.scaling.scale is None
@@ -189,12 +197,14 @@ class Matrix:
         if scale is not None and np.isinf(scale).any():
             T = T[:, np.isfinite(scale)]
         missing = None if moments is None or self.filter is None else np.isnan(raw).sum(axis=1)
-        return Tile(start, T.T, moments, defects, n_bytes, missing)
+        return Tile(start, T.T, moments, defects, n_bytes, missing, listed)
 
-    def _packed_tiles(self, source: GenotypeSource, start: int, stop: int, length: int) -> Iterator[Tile]:
+    def _packed_tiles(
+        self, source: GenotypeSource, start: int, stop: int, length: int, with_gaps: bool
+    ) -> Iterator[Tile]:
         """Yield tiles made straight from packed genotypes: each code has its value, a missing call the mean's, zero."""
         # numba takes a moment to load, and other sources do without it.
-        from streampca.sources.packed import DOSAGES, MISSING, count_codes, count_missing, decode
+        from streampca.sources.packed import DOSAGES, MISSING, count_codes, count_missing, decode, list_missing
 
         n_samples = source.shape[0]
         for slab_start in range(start, stop, self.slab_length):
@@ -222,7 +232,8 @@ class Matrix:
                 part = packed[i : i + length]
                 A = scratch("tile", (len(part), n_samples), self.dtype)
                 decode(part, table[i : i + length], A)
-                yield Tile(slab_start + i, A, moments, defects, n_bytes, missing)
+                gaps = Gaps(*list_missing(part, n_samples)) if with_gaps else None
+                yield Tile(slab_start + i, A, moments, defects, n_bytes, missing, gaps)
                 moments, defects, n_bytes, missing = None, None, 0, None
 
 

@@ -85,8 +85,8 @@ def run_partition(
     missing: Any = 0
     # Values too large for the type become infinite here; the caller sees it in the sums and says so.
     with one_blas_thread, np.errstate(over="ignore", invalid="ignore"):
-        for tile in matrix.tiles(start, stop, length, check):
-            statistic.update(value, tile.A, tile.start)
+        for tile in matrix.tiles(start, stop, length, check, statistic.wants_gaps):
+            statistic.update(value, tile.A, tile.start, *([tile.gaps] if statistic.wants_gaps else []))
             n_bytes += tile.n_bytes
             if tile.defects is not None:
                 defects += tile.defects

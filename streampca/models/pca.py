@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from streampca.budget import memory_limit
 from streampca.errors import InputError
@@ -27,10 +25,11 @@ from streampca.models.components import (
     scores_of,
 )
 from streampca.models.dataset import accumulator_dataset, as_dataset, pca_variables, provenance, summary_from
-from streampca.models.genotypes import Match, fit_genotypes, match_variants, matching_part, project_genotypes
+from streampca.models.estimator import Estimator, like
+from streampca.models.genotypes import fit_genotypes, matching_part, project_genotypes
 from streampca.models.streaming import Summary, combine_summaries, components_of, summarise, summary_of
 from streampca.progress import Progress, logger, silent
-from streampca.sources import Axis, Source, is_genotypes, open_genotypes, open_source
+from streampca.sources import Source
 from streampca.sources.base import plain_axes
 from streampca.sources.genotypes import VariantSource
 from streampca.sweeps import Sweeps, lazy_rows
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 
 
-class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class PCA(Estimator):
     """Principal component analysis of data that need not fit in memory.
 
     S = X'X / (n - 1) for X centred (and scaled), S v_i = lambda_i v_i; every component comes with a certificate
@@ -98,6 +97,8 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
     True
     """
 
+    _found: Components
+
     def __init__(
         self,
         n_components: int | float | None = None,
@@ -141,10 +142,7 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
             return self.transform(X)
         scores, self._found = scores_of(self._found, sweeps)
         self._set_attributes(sweeps.matrix.source, scores)
-        return _like(X, _whitened(scores, self._found, self.whiten), source)
-
-    _found: Components
-    _labels: tuple[Axis, Axis] | None
+        return like(X, _whitened(scores, self._found, self.whiten), source)
 
     def _fit(self, source: Source) -> Sweeps:
         if isinstance(source, VariantSource):
@@ -241,29 +239,20 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
             return lazy_rows(X.reshape(source.shape), block_scores, len(found.components), tile_dtype(source.dtype))
         source = self._source(X, None, reset=False)
         if found.genotypes:
+            genotypes, match = self._matched(source)
             scores = project_genotypes(
-                *self._matched(source), projection="simple", memory=self.memory, progress=self.progress or silent
+                genotypes, found, match, projection="simple", memory=self.memory, progress=self.progress or silent
             )
         else:
             scores, _ = project(source, found, self._missing, self.memory, self.progress or silent)
-        return _like(X, _whitened(scores, found, self.whiten), source)
-
-    def _matched(self, source: Source) -> tuple[VariantSource, Components, Match]:
-        """Match the variants of genotypes to those fitted, by id and alleles."""
-        assert self._labels is not None
-        if not isinstance(source, VariantSource):
-            raise InputError("these components are of genotypes; give a genotype file or source")
-        labels = {name: np.asarray(values) for name, (_, values) in self._labels[1].coords.items()}
-        match = match_variants(labels, source)
-        logger.info("%s", match.note)
-        return source, self._found, match
+        return like(X, _whitened(scores, found, self.whiten), source)
 
     def _scores_and_squares(self, X: Any) -> tuple[Array, Array]:
         """Return the scores of samples and their squared lengths, in float64."""
         check_is_fitted(self)
         source, found = self._source(X, None, reset=False), self._found
         if found.genotypes:
-            genotypes, found, match = self._matched(source)
+            genotypes, match = self._matched(source)
             if len(match.fitted) < len(found.mean):
                 raise InputError(f"{source.name}: all variants fitted are needed here: {match.note}")
             source, found = genotypes.take(variants=match.new), matching_part(found, match)
@@ -338,9 +327,8 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
         return np.asarray(np.maximum(left, 0.0))
 
     def _request(self) -> Request:
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         return Request(
-            self.n_components, self.scale, self.missing, self.solver, self.tol, self.memory, seed,
+            self.n_components, self.scale, self.missing, self.solver, self.tol, self.memory, self._seed(),
             keep_scatter=True, progress=self.progress or silent,
         )  # fmt: skip
 
@@ -358,28 +346,6 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
         return replace(
             request, n_components=min(int(self.n_components), most) if self.n_components > 0 else self.n_components
         )
-
-    def _source(self, X: Any, sample_dims: Sequence[str] | None, reset: bool) -> Source:
-        """Open X; plain arrays and data frames are checked as scikit-learn checks them."""
-        home = type(X).__module__.partition(".")[0]
-        if reset:
-            self._sample_dims = sample_dims
-        elif home == "xarray" and self._labels is not None and hasattr(X, "dims"):
-            X, sample_dims = _as_fitted(X, *self._labels)
-        else:
-            sample_dims = self._sample_dims
-        if isinstance(X, (str, Source)) or hasattr(X, "__fspath__") or home in ("dask", "zarr", "xarray"):
-            fitted = not reset and getattr(self, "_found", None)
-            if fitted and fitted.genotypes and not isinstance(X, Source) and is_genotypes(X):
-                return open_genotypes(X, autosomes=False)
-            source = open_source(X, sample_dims=sample_dims)
-            if reset:
-                self.n_features_in_ = source.shape[1]
-                if hasattr(self, "feature_names_in_"):
-                    del self.feature_names_in_
-            return source
-        array = validate_data(self, X, reset=reset, dtype="numeric", ensure_all_finite=False, ensure_min_samples=1)
-        return open_source(array)
 
     def _set_attributes(self, source: Source | None, scores: Array | None) -> None:
         found = self._found
@@ -414,10 +380,6 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
             coords = {name: coord for name, coord in coords.items() if name not in samples.coords}
         return as_dataset(variables, coords, attributes)
 
-    def __sklearn_is_fitted__(self) -> bool:
-        """Tell whether there is anything to transform by."""
-        return hasattr(self, "_found")
-
     def __sklearn_tags__(self) -> Any:
         """Say which types are kept, and whether NaN is allowed."""
         tags = super().__sklearn_tags__()
@@ -449,25 +411,3 @@ def _block_scores(block: Array, *, found: Components, missing: str, whiten: bool
         Defects.of(block).refuse(missing, "a block of the Dask array")
         T[np.isnan(T)] = 0
     return _whitened(T @ found.components.T.astype(T.dtype), found, whiten)
-
-
-def _as_fitted(X: Any, samples: Axis, features: Axis) -> tuple[Any, Sequence[str] | None]:
-    """Return labelled data with the feature dimensions last, in the order fitted, and the names of the others."""
-    if not set(features.dims) <= set(X.dims):
-        return X, None
-    others = [str(dim) for dim in X.dims if dim not in features.dims]
-    if set(others) == set(samples.dims):
-        others = list(samples.dims)
-    return X.transpose(*others, *features.dims), others
-
-
-def _like(X: Any, scores: Array, source: Source) -> Any:
-    """Return scores as X came: labelled for labelled data, else NumPy."""
-    if not type(X).__module__.startswith("xarray."):
-        return scores
-    import xarray
-
-    k = scores.shape[1]
-    coords = {"component": np.arange(1, k + 1), **source.samples.coords}
-    values = scores.reshape(*source.samples.sizes, k)
-    return xarray.DataArray(values, dims=(*source.samples.dims, "component"), coords=coords, name="scores")

@@ -113,6 +113,33 @@ def count_missing(packed: Array, totals: Array) -> None:  # pragma: no cover - c
 
 
 @njit(nogil=True, cache=True)
+def list_missing(packed: Array, n_samples: int) -> tuple[Array, Array]:  # pragma: no cover - compiled
+    """Return the samples with missing calls, row by row of packed (t x bytes), and where those of each row begin."""
+    counts = count_codes(packed, n_samples)[:, MISSING]
+    starts = np.zeros(packed.shape[0] + 1, np.int64)
+    starts[1:] = np.cumsum(counts)
+    places = np.empty(starts[-1], np.int32)
+    n_words = n_samples // 32
+    for v in range(packed.shape[0]):
+        q = starts[v]
+        if counts[v] == 0:
+            continue
+        words = packed[v, : 8 * n_words].view(np.uint64)
+        for j in range(n_words):
+            gaps = words[j] & ~(words[j] >> np.uint64(1)) & EVEN
+            while gaps:
+                below = popcount((gaps & (~gaps + np.uint64(1))) - np.uint64(1))
+                places[q] = 32 * j + below // 2
+                q += 1
+                gaps &= gaps - np.uint64(1)
+        for s in range(32 * n_words, n_samples):
+            if (packed[v, s >> 2] >> (2 * (s & 3))) & 3 == MISSING:
+                places[q] = s
+                q += 1
+    return starts, places
+
+
+@njit(nogil=True, cache=True)
 def take_samples(packed: Array, samples: Array, out: Array) -> None:  # pragma: no cover - compiled
     """Pack the chosen samples of packed (t x bytes), in their order, into out (t x fewer bytes)."""
     for v in range(packed.shape[0]):

@@ -1,0 +1,89 @@
+"""What all estimators share: opening what they are given, as scikit-learn checks it, and answering in kind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import validate_data
+
+from streampca.errors import InputError
+from streampca.models.genotypes import Match, match_variants
+from streampca.progress import logger
+from streampca.sources import Axis, Source, is_genotypes, open_genotypes, open_source
+from streampca.sources.genotypes import VariantSource
+
+Array = NDArray[Any]
+
+
+class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """An estimator over sources; `_found` is what a fit found, `_labels` the axes that it was fitted on."""
+
+    _found: Any
+    _labels: tuple[Axis, Axis] | None
+
+    def _source(self, X: Any, sample_dims: Sequence[str] | None, reset: bool) -> Source:
+        """Open X; plain arrays and data frames are checked as scikit-learn checks them."""
+        home = type(X).__module__.partition(".")[0]
+        if reset:
+            self._sample_dims = sample_dims
+        elif home == "xarray" and self._labels is not None and hasattr(X, "dims"):
+            X, sample_dims = _as_fitted(X, *self._labels)
+        else:
+            sample_dims = self._sample_dims
+        if isinstance(X, (str, Source)) or hasattr(X, "__fspath__") or home in ("dask", "zarr", "xarray"):
+            fitted = not reset and getattr(self, "_found", None)
+            if fitted and fitted.genotypes and not isinstance(X, Source) and is_genotypes(X):
+                return open_genotypes(X, autosomes=False)
+            source = open_source(X, sample_dims=sample_dims)
+            if reset:
+                self.n_features_in_ = source.shape[1]
+                if hasattr(self, "feature_names_in_"):
+                    del self.feature_names_in_
+            return source
+        array = validate_data(self, X, reset=reset, dtype="numeric", ensure_all_finite=False, ensure_min_samples=1)
+        return open_source(array)
+
+    def _seed(self) -> int:
+        """Return the seed that random_state stands for."""
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+    def _matched(self, source: Source) -> tuple[VariantSource, Match]:
+        """Match the variants of genotypes to those fitted, by id and alleles."""
+        assert self._labels is not None
+        if not isinstance(source, VariantSource):
+            raise InputError("these components are of genotypes; give a genotype file or source")
+        labels = {name: np.asarray(values) for name, (_, values) in self._labels[1].coords.items()}
+        match = match_variants(labels, source)
+        logger.info("%s", match.note)
+        return source, match
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Tell whether there is anything to transform by."""
+        return hasattr(self, "_found")
+
+
+def _as_fitted(X: Any, samples: Axis, features: Axis) -> tuple[Any, Sequence[str] | None]:
+    """Return labelled data with the feature dimensions last, in the order fitted, and the names of the others."""
+    if not set(features.dims) <= set(X.dims):
+        return X, None
+    others = [str(dim) for dim in X.dims if dim not in features.dims]
+    if set(others) == set(samples.dims):
+        others = list(samples.dims)
+    return X.transpose(*others, *features.dims), others
+
+
+def like(X: Any, scores: Array, source: Source) -> Any:
+    """Return scores as X came: labelled for labelled data, else NumPy."""
+    if not type(X).__module__.startswith("xarray."):
+        return scores
+    import xarray
+
+    k = scores.shape[1]
+    coords = {"component": np.arange(1, k + 1), **source.samples.coords}
+    values = scores.reshape(*source.samples.sizes, k)
+    return xarray.DataArray(values, dims=(*source.samples.dims, "component"), coords=coords, name="scores")

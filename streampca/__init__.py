@@ -7,14 +7,32 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from streampca.errors import InputError, MemoryLimitError
+    from streampca.models.dual import DualPPCA
+    from streampca.models.mixture import MixtureOfPPCA
     from streampca.models.pca import PCA
+    from streampca.models.ppca import PPCA, FactorAnalysis
     from streampca.results import load
     from streampca.sources import open_source
 
 __version__ = "0.2.0"
-__all__ = ["PCA", "InputError", "MemoryLimitError", "load", "open_genotypes", "open_source"]
+__all__ = [
+    "PCA",
+    "PPCA",
+    "DualPPCA",
+    "FactorAnalysis",
+    "InputError",
+    "MemoryLimitError",
+    "MixtureOfPPCA",
+    "load",
+    "open_genotypes",
+    "open_source",
+]
 
 _HOMES = {
+    "DualPPCA": "models.dual",
+    "FactorAnalysis": "models.ppca",
+    "MixtureOfPPCA": "models.mixture",
+    "PPCA": "models.ppca",
     "InputError": "errors",
     "MemoryLimitError": "errors",
     "PCA": "models.pca",

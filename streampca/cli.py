@@ -40,6 +40,21 @@ class ComponentsType(click.ParamType[Any]):
         )
 
 
+class LatentComponentsType(click.ParamType[Any]):
+    """A whole number, or "auto"."""
+
+    name = "number|auto"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        """Turn the text into what it says."""
+        if value == "auto":
+            return "auto"
+        try:
+            return int(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a number of components; give e.g. 10, or auto", param, ctx)
+
+
 def _together(*options: Callable[..., Any]) -> Callable[..., Any]:
     """Join options into one decorator."""
 
@@ -126,6 +141,32 @@ def cli() -> None:
     """Principal components of matrices too big for memory."""
 
 
+fit_options = _together(
+    click.option("--overwrite", is_flag=True, help="Replace a result that exists."),
+    click.option(
+        "--scale",
+        type=click.Choice(["auto", "none", "unit", "patterson"]),
+        default="auto",
+        show_default=True,
+        help="unit: divide by the deviation; patterson: for allele counts; auto: patterson for genotypes, else none.",
+    ),
+    click.option("--solver", default="auto", show_default=True, help="auto, covariance, gram, krylov or power."),
+    click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random start."),
+    genotype_options,
+    click.option(
+        "--export", "form", type=click.Choice(["plink", "tsv"]), help="Write text files beside, as `export` does."
+    ),
+    click.option("--ld-prune", type=float, metavar="R2", help="Prune variants first, by windows of 50, steps of 5."),
+    click.option("--outliers", type=click.Choice(["report", "remove"]), help="Look for samples apart from all others."),
+    click.option(
+        "--outlier-rounds", type=click.IntRange(min=1), default=5, show_default=True,
+        help="Fits again without outliers.",
+    ),
+    source_options,
+    run_options,
+)  # fmt: skip
+
+
 @cli.command()
 @click.argument("source")
 @click.option(
@@ -136,14 +177,6 @@ def cli() -> None:
     help="How many: 20, 0.9 of the variance, or all.  [default: 10]",
 )
 @click.option("--out", type=click.Path(path_type=Path), help="Result store.  [default: NAME.pca.zarr]")
-@click.option("--overwrite", is_flag=True, help="Replace a result that exists.")
-@click.option(
-    "--scale",
-    type=click.Choice(["auto", "none", "unit", "patterson"]),
-    default="auto",
-    show_default=True,
-    help="unit: divide by the deviation; patterson: for allele counts; auto: patterson for genotypes, else none.",
-)
 @click.option(
     "--missing",
     type=click.Choice(["auto", "error", "mean"]),
@@ -151,63 +184,132 @@ def cli() -> None:
     show_default=True,
     help="mean: missing values stand at the mean; auto: mean for genotypes, else error.",
 )
-@click.option("--solver", default="auto", show_default=True, help="auto, covariance, gram, krylov or power.")
 @click.option("--tol", type=float, default=1e-3, show_default=True, help="Largest certificate allowed.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random start.")
-@genotype_options
-@click.option(
-    "--export", "form", type=click.Choice(["plink", "tsv"]), help="Write text files beside, as `export` does."
-)
-@click.option("--ld-prune", type=float, metavar="R2", help="Prune variants first, by windows of 50, steps of 5.")
-@click.option("--outliers", type=click.Choice(["report", "remove"]), help="Look for samples apart from all others.")
-@click.option(
-    "--outlier-rounds", type=click.IntRange(min=1), default=5, show_default=True, help="Fits again without outliers."
-)
-@source_options
-@run_options
-def pca(
-    source: str, n_components: int | float | str | None, out: Path | None, overwrite: bool, scale: str, missing: str,
-    solver: str, tol: float, seed: int, form: str | None, ld_prune: float | None, outliers: str | None,
-    outlier_rounds: int, variable: str | None, sample_dims: str | None, memory: str | None, threads: int | None,
-    plan: bool, as_json: bool, quiet: bool, **choice: Any,
-) -> None:  # fmt: skip
+@fit_options
+def pca(source: str, n_components: int | float | str | None, missing: str, tol: float, **options: Any) -> None:
     """Principal components of SOURCE: a .bed, .pgen, .npy or .nc file, a Zarr store or its URL."""
+    from streampca.models.components import Request
+    from streampca.results import pca_to_store
+
+    def ask(parameters: dict[str, Any], progress: Progress) -> Request:
+        return Request(**parameters, missing=missing, tol=tol, progress=progress)
+
+    def show(found: Any, attributes: dict[str, Any], target: Path, as_json: bool) -> None:
+        columns = {name: getattr(found, name) for name in COLUMNS}
+        _print_result(columns, found.genotype_eigenvalue if found.genotypes else None, attributes, target, as_json)
+
+    _fit(source, n_components, "pca", {"missing": missing, "tol": tol}, ask, pca_to_store, show, options)
+
+
+@cli.command()
+@click.argument("source")
+@click.option(
+    "-k",
+    "--n-components",
+    type=LatentComponentsType(),
+    default=None,
+    help="How many: 20, or auto to choose it by --criterion.  [default: 10]",
+)
+@click.option("--out", type=click.Path(path_type=Path), help="Result store.  [default: NAME.ppca.zarr]")
+@click.option(
+    "--method",
+    type=click.Choice(["auto", "closed", "em"]),
+    default="auto",
+    show_default=True,
+    help="closed: from eigenvalues, for complete data; em: a sweep an iteration; auto: em where values are missing.",
+)
+@click.option("--factor-analysis", is_flag=True, help="Each feature has noise of its own.")
+@click.option(
+    "--missing",
+    type=click.Choice(["model", "error"]),
+    default="model",
+    show_default=True,
+    help="model: missing values are left out of the likelihood.",
+)
+@click.option(
+    "--criterion",
+    type=click.Choice(["auto", "evidence", "bic", "heldout"]),
+    default="auto",
+    show_default=True,
+    help="What -k auto chooses by; auto: evidence for complete data of more samples than features, else heldout.",
+)
+@click.option(
+    "--tol", type=float, default=1e-3, show_default=True, help="Sine of the angle that EM may still turn by at its end."
+)
+@click.option(
+    "--max-iter", type=click.IntRange(min=1), default=200, show_default=True, help="Iterations of EM, a sweep each."
+)
+@fit_options
+def ppca(
+    source: str, n_components: int | str | None, method: str, factor_analysis: bool, missing: str, criterion: str,
+    tol: float, max_iter: int, **options: Any,
+) -> None:  # fmt: skip
+    """Probabilistic PCA of SOURCE, which may have missing values; or factor analysis."""
+    from streampca.models.latent import LatentRequest
+    from streampca.results import latent_to_store
+
+    own: dict[str, Any] = {
+        "method": method, "own_noise": factor_analysis, "missing": missing, "criterion": criterion, "tol": tol,
+        "max_iter": max_iter,
+    }  # fmt: skip
+
+    def ask(parameters: dict[str, Any], progress: Progress) -> LatentRequest:
+        return LatentRequest(**parameters, **own, progress=progress)
+
+    def show(found: Any, attributes: dict[str, Any], target: Path, as_json: bool) -> None:
+        columns = {name: getattr(found, name) for name in LATENT_COLUMNS}
+        _print_latent(columns | {"certificate": found.certificate}, attributes, target, as_json)
+
+    _fit(source, n_components, "ppca", own, ask, latent_to_store, show, options)
+
+
+def _fit(
+    source: str, n_components: Any, kind: str, own: dict[str, Any], ask: Callable[..., Any],
+    to_store: Callable[..., Any], show: Callable[..., None], options: dict[str, Any],
+) -> None:  # fmt: skip
+    """Fit a model of a kind: open, check the output, plan or fit, write, print.
+
+    Parameters
+    ----------
+    own : parameters of this kind alone, for the record.
+    ask, to_store, show : what makes the request of the other parameters, fits and writes, and prints.
+    """
     import dask
 
-    from streampca.models.components import Request
-    from streampca.results import check_output, pca_to_store
+    from streampca.results import check_output
     from streampca.sources.genotypes import VariantSource
 
-    data = _open(source, variable, sample_dims, choice)
-    if (ld_prune is not None or outliers) and not isinstance(data, VariantSource):
+    data = _open(source, options["variable"], options["sample_dims"], options)
+    ld_prune, outliers, form = options["ld_prune"], options["outliers"], options["form"]
+    genotypes = isinstance(data, VariantSource)
+    if (ld_prune is not None or outliers) and not genotypes:
         raise InputError(f"{source}: --ld-prune and --outliers are for genotypes; leave them out")
-    count: Any = n_components
-    if count is None and not isinstance(data, VariantSource):
-        count = min(10, *data.shape)
+    if n_components is None and not genotypes:
+        n_components = max(1, min(10, *(size - (kind != "pca") for size in data.shape)))
     parameters = {
-        "n_components": count, "scale": None if scale == "none" else scale, "missing": missing, "solver": solver,
-        "tol": tol, "memory": memory, "seed": seed,
+        "n_components": n_components, "scale": None if options["scale"] == "none" else options["scale"],
+        "solver": options["solver"], "memory": options["memory"], "seed": options["seed"],
     }  # fmt: skip
-    asked = {"ld_prune": ld_prune, "outliers": outliers, **{name: choice[name] for name in GENOTYPE_CHOICES}}
-    target = out or Path(f"{_stem(source)}.pca.zarr")
-    with dask.config.set(num_workers=threads), _progress(quiet or plan) as progress:
-        request = Request(**parameters, progress=progress)
-        if plan:
-            _print_plan(request.plan(data, extra_sweeps=1), as_json)
+    asked = {"ld_prune": ld_prune, "outliers": outliers, **{name: options[name] for name in GENOTYPE_CHOICES}}
+    target = options["out"] or Path(f"{_stem(source)}.{kind}.zarr")
+    quiet = options["quiet"] or options["plan"]
+    with dask.config.set(num_workers=options["threads"]), _progress(quiet) as progress:
+        request = ask(parameters, progress)
+        if options["plan"]:
+            _print_plan(request.plan(data, extra_sweeps=1), options["as_json"])
             return
-        check_output(target, overwrite)
+        check_output(target, options["overwrite"])
         if form is not None:
-            _check_export(target, form, overwrite, isinstance(data, VariantSource))
+            _check_export(target, form, options["overwrite"], genotypes)
         if ld_prune is not None:
             data = _pruned(data, progress, r2=ld_prune)
-        found, attributes = pca_to_store(
-            data, request, target, overwrite, parameters | _given(asked),
-            find_outliers=outliers, outlier_rounds=outlier_rounds,
+        found, attributes = to_store(
+            data, request, target, options["overwrite"], parameters | own | _given(asked), find_outliers=outliers,
+            outlier_rounds=options["outlier_rounds"],
         )  # fmt: skip
     if form is not None:
-        _export(target, form, None, overwrite)
-    columns = {name: getattr(found, name) for name in COLUMNS}
-    _print_result(columns, found.genotype_eigenvalue if found.genotypes else None, attributes, target, as_json)
+        _export(target, form, None, options["overwrite"])
+    show(found, attributes, target, options["as_json"])
 
 
 def _pruned(data: Any, progress: Progress, **parameters: Any) -> Any:
@@ -268,6 +370,52 @@ def project(
 
 
 @cli.command()
+@click.argument("result", type=existing)
+@click.argument("source")
+@click.option("--out", type=existing, help="Store of the values.  [default: NAME.imputed.zarr]")
+@click.option("--overwrite", is_flag=True, help="Replace a store that exists.")
+@source_options
+@click.option("--memory", help="Limit on the resident size of the process, as 600MB.")
+@click.option("--threads", type=click.IntRange(min=1), help="Tasks at a time; all cores unless given.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--quiet", is_flag=True, help="Show no progress.")
+def impute(
+    result: Path, source: str, out: Path | None, overwrite: bool, variable: str | None, sample_dims: str | None,
+    memory: str | None, threads: int | None, as_json: bool, quiet: bool,
+) -> None:  # fmt: skip
+    """Fill in the missing values of SOURCE by the model of RESULT, which `ppca` wrote."""
+    import dask
+
+    from streampca.models.genotypes import match_variants
+    from streampca.models.latent import matching_latent
+    from streampca.results import check_output, impute_to_store, latent_in, load, variant_labels_in
+    from streampca.sources import open_genotypes, open_source
+
+    fitted = load(result)
+    latent = latent_in(fitted)
+    target = out or Path(f"{_stem(source)}.imputed.zarr")
+    check_output(target, overwrite)
+    facts = {"result": str(result)}
+    data: Any
+    if latent.genotypes:
+        genotypes = open_genotypes(source, variable=variable, autosomes=False)
+        match = match_variants(variant_labels_in(fitted), genotypes)
+        data, latent = genotypes.take(variants=match.new), matching_latent(latent, match)
+        facts["variants"] = match.note
+    else:
+        data = open_source(source, variable=variable, sample_dims=sample_dims.split(",") if sample_dims else None)
+    with dask.config.set(num_workers=threads), _progress(quiet) as progress:
+        count = impute_to_store(data, latent, target, overwrite, facts, memory, progress)
+    share = count / (data.shape[0] * data.shape[1])
+    if as_json:
+        click.echo(json.dumps({"imputed": str(target), "values": count, "share": share, **facts}))
+        return
+    pairs = [("values", f"{count} filled in, {share:.3%} of {data.shape[0]} samples x {data.shape[1]} features")]
+    _print_pairs(pairs + [(name, facts[name]) for name in ("variants",) if name in facts])
+    click.echo(f"store: {target}")
+
+
+@cli.command()
 @click.argument("source")
 @click.option(
     "--out", type=existing, help="Prefix of the lists.  [default: NAME, for NAME.prune.in and NAME.prune.out]"
@@ -318,7 +466,7 @@ def _export(result: Path, form: str, prefix: Path | None, overwrite: bool) -> li
 
 def _prefix(result: Path) -> Path:
     """Return how the text files of a result begin."""
-    return result.with_name(result.name.removesuffix(".zarr").removesuffix(".pca"))
+    return result.with_name(result.name.removesuffix(".zarr").removesuffix(".pca").removesuffix(".ppca"))
 
 
 def _check_export(result: Path, form: str, overwrite: bool, genotypes: bool) -> None:
@@ -352,10 +500,10 @@ def convert(source: str, out: Path, overwrite: bool, quiet: bool) -> None:
 def info(path: str, as_json: bool, variable: str | None, sample_dims: str | None) -> None:
     """Say what PATH is: a result, or data and how they are laid out."""
     from streampca.budget import show_bytes
-    from streampca.results import kind_of
+    from streampca.results import RESULT_ARRAYS, kind_of
     from streampca.sources import open_source
 
-    if kind_of(Path(path)) == "pca":
+    if kind_of(Path(path)) in RESULT_ARRAYS:
         _print_stored(Path(path), as_json)
         return
     data = open_source(path, variable=variable, sample_dims=sample_dims.split(",") if sample_dims else None)
@@ -445,12 +593,18 @@ def _print_plan(plan: Any, as_json: bool) -> None:
 
 
 COLUMNS = ("explained_variance", "explained_variance_ratio", "certificate")
+LATENT_COLUMNS = ("explained_variance", "explained_variance_ratio")
 
 
 def _print_stored(path: Path, as_json: bool) -> None:
     from streampca.results import load
 
     result = load(path)
+    if result.attrs["kind"] != "pca":
+        columns = {name: result[name].values for name in LATENT_COLUMNS}
+        certificate = result["certificate"].values if "certificate" in result else None
+        _print_latent(columns | {"certificate": certificate}, result.attrs, path, as_json)
+        return
     columns = {name: result[name].values for name in COLUMNS}
     eigenvalues = result["eigenvalue"].values if "eigenvalue" in result else None
     _print_result(columns, eigenvalues, result.attrs, path, as_json)
@@ -486,6 +640,44 @@ def _print_result(columns: dict[str, Any], eigenvalues: Any, a: dict[str, Any], 
             f"{a['n_samples']} samples, {a['n_features']} variants; eigenvalues of X X' / m for m variants, as in plink"
         )
     for note in [*filter(None, [a["advice"]]), *json.loads(a.get("notes", "[]"))]:
+        click.echo(f"note: {note}")
+    click.echo(f"result: {path}")
+
+
+def _print_latent(columns: dict[str, Any], a: dict[str, Any], path: Path, as_json: bool) -> None:
+    """Print the table of components of a latent model, what it came to, and what the run took."""
+    from streampca.budget import show_bytes
+
+    if as_json:
+        keys = (
+            "kind", "source", "n_samples", "n_features", "method", "total_log_likelihood", "n_missing", "n_iterations",
+            "change", "n_sweeps", "bytes_read", "seconds", "peak_memory_bytes", "advice",
+        )  # fmt: skip
+        facts = {key: a[key] for key in keys} | {key: a[key] for key in ("noise_variance", "criterion") if key in a}
+        table = {name: column.tolist() for name, column in columns.items() if column is not None}
+        notes = json.loads(a["notes"])
+        click.echo(
+            json.dumps({"result": str(path), **facts, "converged": bool(a["converged"]), "notes": notes, **table})
+        )
+        return
+    certificate = columns["certificate"]
+    click.echo("  i      variance    share  together" + ("" if certificate is None else "  certificate"))
+    together = 0.0
+    for i, (value, share) in enumerate(zip(*(columns[name] for name in LATENT_COLUMNS), strict=True)):
+        together += share
+        bound = "" if certificate is None else f"  {certificate[i]:11.1e}"
+        click.echo(f"{i + 1:3d}  {value:12.6g}  {share:7.2%}  {together:8.2%}{bound}")
+    noise = f"noise variance {a['noise_variance']:.6g}, " if "noise_variance" in a else ""
+    per_sample = a["total_log_likelihood"] / a["n_samples"]
+    click.echo(f"{noise}log-likelihood {a['total_log_likelihood']:.10g}, {per_sample:.6g} a sample")
+    share = a["n_missing"] / (a["n_samples"] * a["n_features"])
+    click.echo(f"{a['n_samples']} samples x {a['n_features']} features, {share:.3%} missing")
+    steps = f"EM, {a['n_iterations']} iterations" if a["method"] == "em" else "closed form"
+    click.echo(
+        f"{steps}: {a['n_sweeps']} sweeps in all, {show_bytes(a['bytes_read'])} read, {a['seconds']:.1f} s, "
+        f"peak memory {show_bytes(a['peak_memory_bytes'])}"
+    )
+    for note in [*filter(None, [a["advice"]]), *json.loads(a["notes"])]:
         click.echo(f"note: {note}")
     click.echo(f"result: {path}")
 

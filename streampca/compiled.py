@@ -11,20 +11,20 @@ Array = NDArray[Any]
 
 
 @njit(nogil=True, cache=True)
-def add_listed(starts: Array, places: Array, full: Array, out: Array) -> None:  # pragma: no cover - compiled
-    """Add to each row of out the rows of full that are listed for it."""
-    for i in range(out.shape[0]):
-        for q in range(starts[i], starts[i + 1]):
-            j = places[q]
+def add_to_rows(starts: Array, rows: Array, full: Array, out: Array) -> None:  # pragma: no cover - compiled
+    """Add each row of full (N x p) to the rows of out that are listed for it: in the order of full, which is large."""
+    for j in range(full.shape[0]):
+        for q in range(starts[j], starts[j + 1]):
+            i = rows[q]
             for c in range(out.shape[1]):
                 out[i, c] += full[j, c]
 
 
 @njit(nogil=True, cache=True)
-def add_to_listed(starts: Array, places: Array, rows: Array, out: Array) -> None:  # pragma: no cover - compiled
-    """Add each row of rows to the rows of out that are listed for it."""
-    for i in range(rows.shape[0]):
-        for q in range(starts[i], starts[i + 1]):
-            j = places[q]
+def add_from_rows(starts: Array, rows: Array, values: Array, out: Array) -> None:  # pragma: no cover - compiled
+    """Add to each row of out (N x p) the rows of values that are listed for it: in the order of out, which is large."""
+    for j in range(out.shape[0]):
+        for q in range(starts[j], starts[j + 1]):
+            i = rows[q]
             for c in range(out.shape[1]):
-                out[j, c] += rows[i, c]
+                out[j, c] += values[i, c]

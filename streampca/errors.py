@@ -9,3 +9,7 @@ class InputError(ValueError):
 
 class MemoryLimitError(InputError):
     """The work cannot be done under the memory limit; raised before any data are read."""
+
+
+class MissingValuesError(InputError):
+    """There are missing values where none are allowed."""

@@ -13,38 +13,48 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Gaps:
-    """Missing entries of a tile A (t x N), row by row: those of row i are in columns places[starts[i] : starts[i + 1]].
+    """Missing entries of a tile A (t x N), column by column: those of column j are in rows[starts[j] : starts[j + 1]].
+
+    The sums run along the columns, of which there are many, so that what belongs to one of them is fetched once.
 
     Attributes
     ----------
-    starts : (t + 1,).
-    places : columns.
+    starts : (N + 1,).
+    rows : of each entry, ascending within a column.
+    n_rows : t.
     """
 
     starts: Array
-    places: Array
+    rows: Array
+    n_rows: int
 
     @classmethod
     def where(cls, absent: Array) -> Gaps:
         """List the entries of a mask (t x N)."""
-        rows, places = np.nonzero(absent)
-        return cls(np.append(0, np.cumsum(np.bincount(rows, minlength=len(absent)))), places)
+        columns, rows = np.nonzero(absent.T)
+        starts = np.append(0, np.cumsum(np.bincount(columns, minlength=absent.shape[1])))
+        return cls(starts, rows, len(absent))
 
     @property
-    def counts(self) -> Array:
+    def columns(self) -> Array:
+        """Column of each entry."""
+        return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
+
+    @property
+    def of_each_row(self) -> Array:
         """Missing entries of each row."""
-        return np.diff(self.starts)
+        return np.bincount(self.rows, minlength=self.n_rows)
 
-    def of_rows(self, full: Array) -> Array:
+    def sums_of_rows(self, full: Array) -> Array:
         """Return, for each row of the tile, the sum of the rows of `full` (N x p) at its missing entries."""
-        from streampca.compiled import add_listed
+        from streampca.compiled import add_to_rows
 
-        total = np.zeros((len(self.starts) - 1, full.shape[1]))
-        add_listed(self.starts, self.places, full, total)
+        total = np.zeros((self.n_rows, full.shape[1]))
+        add_to_rows(self.starts, self.rows, full, total)
         return total
 
-    def to_columns(self, rows: Array, total: Array) -> None:
+    def add_to_columns(self, rows: Array, total: Array) -> None:
         """Add each row of `rows` (t x p) to those of `total` (N x p) where it has missing entries."""
-        from streampca.compiled import add_to_listed
+        from streampca.compiled import add_from_rows
 
-        add_to_listed(self.starts, self.places, rows, total)
+        add_from_rows(self.starts, self.rows, rows, total)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from streampca.accumulators import Moments, centre_by_own_mean
 from streampca.buffers import scratch
-from streampca.errors import InputError
+from streampca.errors import InputError, MissingValuesError
 from streampca.gaps import Gaps
 from streampca.scaling import Scaling, scale_of
 from streampca.sources import Source
@@ -67,7 +67,7 @@ class Defects:
         )
 
     def refuse(self, missing: str, name: str) -> None:
-        """Raise if there is anything that the rule for missing values does not cover."""
+        """Raise if there is anything that the rule for missing values, "error" or "mean", does not cover."""
         if self.first_infinite is not None:
             sample, feature = self.first_infinite
             raise InputError(
@@ -76,7 +76,7 @@ class Defects:
             )
         if self.first_missing is not None and missing == "error":
             sample, feature = self.first_missing
-            raise InputError(
+            raise MissingValuesError(
                 f"{name}: {self.n_missing} missing value(s) (NaN), the first at sample {sample}, feature {feature} "
                 "(counted from 0); fill them, or use missing='mean'"
             )
@@ -232,7 +232,7 @@ class Matrix:
                 part = packed[i : i + length]
                 A = scratch("tile", (len(part), n_samples), self.dtype)
                 decode(part, table[i : i + length], A)
-                gaps = Gaps(*list_missing(part, n_samples)) if with_gaps else None
+                gaps = Gaps(*list_missing(part, n_samples), len(part)) if with_gaps else None
                 yield Tile(slab_start + i, A, moments, defects, n_bytes, missing, gaps)
                 moments, defects, n_bytes, missing = None, None, 0, None
 

@@ -18,9 +18,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streampca.errors import InputError
+from streampca.matrix import Matrix
 from streampca.models.components import Components, Request, fit_components, scores_of
-from streampca.models.dataset import FORMAT_VERSION, LONG_NAMES, Variables, as_dataset, pca_variables, provenance
+from streampca.models.dataset import (
+    FORMAT_VERSION,
+    LONG_NAMES,
+    Variables,
+    as_dataset,
+    latent_attributes,
+    latent_variables,
+    pca_variables,
+    provenance,
+)
 from streampca.models.genotypes import VARIANT_LABELS, fit_genotypes
+from streampca.models.latent import (
+    Latent,
+    LatentRequest,
+    fit_latent,
+    infer_latent,
+    with_posterior,
+)
+from streampca.models.latent_plan import imputing_sweeps
+from streampca.progress import Progress, silent
+from streampca.scaling import Scaling
+from streampca.solvers.factor_sweeps import Imputation
+from streampca.solvers.factors import Factors
 from streampca.sources import Axis, Source
 from streampca.sources.genotypes import VariantSource
 from streampca.sweeps import active_client
@@ -30,8 +52,15 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
-# What every result holds.
-RESULT_ARRAYS = ("components", "explained_variance", "explained_variance_ratio", "certificate")
+# Samples of one chunk of imputed genotypes.
+IMPUTED_CHUNK = 4096
+# What every result of a kind holds.
+_ALWAYS = ("components", "mean", "scale", "explained_variance", "explained_variance_ratio")
+RESULT_ARRAYS = {
+    "pca": (*_ALWAYS, "certificate"),
+    "ppca": (*_ALWAYS, "log_likelihood"),
+    "factor_analysis": (*_ALWAYS, "log_likelihood", "noise_variance"),
+}
 
 
 @contextmanager
@@ -101,21 +130,34 @@ def kind_of(path: Path) -> str | None:
         return None
 
 
-class ScoresWriter:
-    """Writes the scores of a partition at a time into the array `scores` of a store; each fills whole chunks."""
+class RowsWriter:
+    """Writes the rows of a partition at a time into arrays of a store; each fills whole chunks."""
 
-    def __init__(self, store: Path, samples: Axis, k: int, dtype: Any, partition_length: int):
+    def __init__(self, store: Path, names: tuple[str, ...], samples: Axis, k: int, dtype: Any, partition_length: int):
         import zarr
 
         zarr.open_group(store, mode="a")
-        self._array = zarr.create_array(
-            store, name="scores", shape=(len(samples), k), chunks=(partition_length, k), dtype=dtype,
-            dimension_names=(samples.dims[0], "component"), fill_value=float("nan"),
-        )  # fmt: skip
+        self._arrays = [
+            zarr.create_array(
+                store, name=name, shape=(len(samples), k), chunks=(partition_length, k), dtype=dtype,
+                dimension_names=(samples.dims[0], "component"), fill_value=float("nan"),
+            )
+            for name in names
+        ]  # fmt: skip
 
-    def __call__(self, start: int, rows: Array) -> None:
-        """Write these rows."""
-        self._array[start : start + len(rows)] = rows
+    def __call__(self, start: int, *parts: Array) -> None:
+        """Write these rows, of one array each."""
+        for array, rows in zip(self._arrays, parts, strict=True):
+            array[start : start + len(rows)] = rows
+
+
+def _writer(store: Path, names: tuple[str, ...], matrix: Matrix, k: int) -> RowsWriter | None:
+    """Return what takes rows as they come, where partitions of samples are whole chunks on this machine; or nothing."""
+    lengths = {stop - start for start, stop in matrix.partitions[:-1]} or {matrix.n_block}
+    samples = matrix.source.samples
+    if matrix.axis == 1 or len(lengths) > 1 or len(samples.dims) > 1 or active_client() is not None:
+        return None
+    return RowsWriter(store, names, samples, k, matrix.dtype, lengths.pop())
 
 
 def pca_to_store(
@@ -134,10 +176,8 @@ def pca_to_store(
             found, sweeps, apart = fit_genotypes(source, request, find_outliers=find_outliers, rounds=outlier_rounds)
         else:
             found, sweeps = fit_components(source, request, extra_sweeps=1)
-        matrix, writer = sweeps.matrix, None
-        lengths = {stop - start for start, stop in matrix.partitions[:-1]} or {matrix.n_block}
-        if found.scores is None and len(lengths) == 1 and len(source.samples.dims) == 1 and active_client() is None:
-            writer = ScoresWriter(store, source.samples, len(found.components), matrix.dtype, lengths.pop())
+        matrix = sweeps.matrix
+        writer = None if found.scores is not None else _writer(store, ("scores",), matrix, len(found.components))
         scores, found = scores_of(found, sweeps, writer)
         found = replace(found, seconds=time.monotonic() - started)
         attributes = provenance(found, source.name, source.fingerprint(), parameters)
@@ -147,6 +187,104 @@ def pca_to_store(
             variables["outlier"] = (samples.dims, apart)
         save(variables, coords, attributes, store)
     return found, attributes
+
+
+def latent_to_store(
+    source: Source, request: LatentRequest, path: Path, overwrite: bool, parameters: Mapping[str, Any],
+    find_outliers: str | None = None, outlier_rounds: int = 5,
+) -> tuple[Latent, dict[str, Any]]:  # fmt: skip
+    """Fit probabilistic PCA or factor analysis, and write it with what is known of its samples to a store."""
+    started = time.monotonic()
+    with writing(path, overwrite) as store:
+        apart = None
+        if isinstance(source, VariantSource):
+            found, sweeps, apart = fit_genotypes(source, request, find_outliers=find_outliers, rounds=outlier_rounds)
+        else:
+            found, sweeps = fit_latent(source, request)
+        matrix = sweeps.matrix
+        names = ("scores", "score_deviation")
+        writer = None if found.posterior is not None else _writer(store, names, matrix, found.n_components)
+        found = replace(with_posterior(found, sweeps, writer), seconds=time.monotonic() - started)
+        attributes = latent_attributes(found, source.name, source.fingerprint(), parameters)
+        samples, features = found.axes(matrix.source)
+        variables, coords = latent_variables(found, samples, features)
+        if apart is not None:
+            variables["outlier"] = (samples.dims, apart)
+        save(variables, {**coords, **samples.coords}, attributes, store)
+    return found, attributes
+
+
+def latent_in(result: xarray.Dataset) -> Latent:
+    """Return the latent model that a result holds."""
+    kind, values = result.attrs.get("kind"), {name: result[name].values for name in ("mean", "scale", "missing")}
+    if kind not in ("ppca", "factor_analysis"):
+        raise InputError(f"this is a result of {kind}, not a model of missing values; make one with `streampca ppca`")
+    components = result["components"].values.reshape(result.sizes["component"], -1)
+    noise: Any = float(result.attrs["noise_variance"]) if kind == "ppca" else result["noise_variance"].values.ravel()
+    lengths = np.sqrt(np.maximum(result["explained_variance"].values - noise, 0.0)) if kind == "ppca" else 1.0
+    mean = values["mean"].ravel()
+    attributes = result.attrs
+    return Latent(
+        factors=Factors(components.T * lengths, np.zeros(len(mean)), noise),
+        scaling=Scaling(mean, values["scale"].ravel()),
+        log_likelihood=float(attributes["total_log_likelihood"]),
+        likelihoods=tuple(result["log_likelihood"].values.tolist()),
+        change=float(attributes["change"]),
+        certificate=result["certificate"].values if "certificate" in result else None,
+        missing=values["missing"].ravel(),
+        n_samples=int(attributes["n_samples"]),
+        converged=bool(attributes["converged"]),
+        advice=str(attributes["advice"]),
+        method=str(attributes["method"]),
+        tile_dtype=str(attributes["tile_dtype"]),
+        sweep_seconds=(),
+        n_iterations=int(attributes["n_iterations"]),
+        bytes_read=0,
+        seconds=0.0,
+        genotypes=bool(attributes["genotypes"]),
+        used=None,
+        notes=(),
+    )
+
+
+def impute_to_store(
+    source: Source, latent: Latent, path: Path, overwrite: bool, attributes: Mapping[str, Any],
+    memory: Any = None, progress: Progress = silent,
+) -> int:  # fmt: skip
+    """Write the data with each missing value at its mean given the values that its sample has; returns how many.
+
+    Two sweeps: what is known of each sample, and the values. Of genotypes these are counts of the first allele, from
+    0 to 2. Values that are there are written as they are.
+    """
+    import zarr
+
+    posterior, _, _ = infer_latent(source, latent, "model", memory, progress)
+    sweeps, length = imputing_sweeps(source, memory, progress)
+    axis, samples, features = sweeps.matrix.axis, source.samples, source.features
+    if len(samples.dims) > 1:
+        samples = Axis(("sample",), (len(samples),))
+    shape = (len(samples), *features.sizes)
+    chunks = (length, *features.sizes) if axis == 0 else (min(len(samples), IMPUTED_CHUNK), length)
+    facts = {"format_version": FORMAT_VERSION, "kind": "imputed", "source": source.name, **attributes}
+    with writing(path, overwrite) as store:
+        zarr.open_group(store, mode="a")
+        array = zarr.create_array(
+            store, name="imputed", shape=shape, chunks=chunks, dtype=sweeps.matrix.dtype,
+            dimension_names=(*samples.dims, *features.dims), fill_value=float("nan"),
+        )  # fmt: skip
+
+        def write(start: int, rows: Array) -> None:
+            if axis == 0:
+                array[start : start + len(rows)] = rows.reshape(-1, *features.sizes)
+            else:
+                array[:, start : start + len(rows)] = rows.T
+
+        top = 2.0 if latent.genotypes else None
+        statistic = Imputation(posterior.mean, latent.factors, latent.scaling, axis, length, write, top)
+        count, _ = sweeps.run(statistic, "imputing", check=True)
+        sweeps.rest()
+        save({}, {**samples.coords, **features.coords}, facts, store)
+    return int(count[0])
 
 
 def scores_to_store(scores: Array, samples: Axis, path: Path, overwrite: bool, attributes: Mapping[str, Any]) -> None:
@@ -180,7 +318,12 @@ def components_in(result: xarray.Dataset) -> tuple[Components, dict[str, Array]]
         seconds=0.0,
         genotypes=True,
     )
-    return found, {name: result[name].values for name in VARIANT_LABELS}
+    return found, variant_labels_in(result)
+
+
+def variant_labels_in(result: xarray.Dataset) -> dict[str, Array]:
+    """Return the labels of the variants that a result of genotypes holds."""
+    return {name: result[name].values for name in VARIANT_LABELS}
 
 
 def save(variables: Variables, coords: Variables, attributes: Mapping[str, Any], store: Path) -> None:
@@ -231,9 +374,10 @@ def load_arrays(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
 
 
 def _check_result(path: Path) -> None:
-    if kind_of(path) != "pca":
-        raise InputError(f"{path}: is not a streampca result; give a store that `streampca pca` wrote")
-    absent = {name for name in RESULT_ARRAYS if not (path / name).is_dir()}
+    kind = kind_of(path)
+    if kind not in RESULT_ARRAYS:
+        raise InputError(f"{path}: is not a streampca result; give a store that `streampca pca` or `ppca` wrote")
+    absent = {name for name in RESULT_ARRAYS[kind] if not (path / name).is_dir()}
     if absent:
         raise InputError(f"{path}: is not whole, {', '.join(sorted(absent))} is not there; make the result again")
     newest = json.loads((path / "zarr.json").read_text())["attributes"]["format_version"]

@@ -26,14 +26,15 @@ BLOCK = 512
 
 
 def simulate_genotypes(
-    prefix: Path, n_samples: int, n_variants: int, *, admixed: float = 0.2, missing: float = 0.005, seed: int = 0,
-    progress: Progress = silent,
+    prefix: Path, n_samples: int, n_variants: int, *, admixed: float = 0.2, missing: float | Array = 0.005,
+    seed: int = 0, progress: Progress = silent,
 ) -> Array:  # fmt: skip
     """Write prefix.bed, .bim, .fam and .pop (FID, IID, population), and return each sample's population.
 
     Allele frequencies drift down a tree of 4 x 3 x 2 branches: p' = p + N(0, F p (1 - p)), cut off at 0.001 and 0.999
     (Nicholson et al. 2002, J. R. Stat. Soc. B 64, 695). Samples are of one leaf, or, a share `admixed` of them, of two
-    in random proportions. Variants lie on chromosomes 1 to 22 without linkage between them.
+    in random proportions. Variants lie on chromosomes 1 to 22 without linkage between them. `missing` is the share of
+    missing calls, of all samples or of each.
     """
     rng = np.random.default_rng(seed)
     n_leaves = int(np.prod(BRANCHES))
@@ -46,6 +47,7 @@ def simulate_genotypes(
     np.add.at(share, (rng.integers(n_leaves, size=mixed.size), mixed), part)
     _write_tables(prefix, population, n_variants)
     blocks = range(0, n_variants, BLOCK)
+    gaps = np.array(np.broadcast_to(np.asarray(missing, np.float64), n_samples))
     width, began = packed_width(n_samples), time.monotonic()
     with open(f"{prefix}.bed", "wb") as file, ThreadPoolExecutor(thread_count()) as pool:
         file.write(MAGIC)
@@ -54,7 +56,7 @@ def simulate_genotypes(
             count = min(BLOCK, n_variants - start)
             freq = _frequencies(np.random.default_rng([seed, start]), count).astype(np.float32) @ share
             out = np.empty((count, width), np.uint8)
-            draw(freq, missing, seed, start, out)
+            draw(freq, gaps, seed, start, out)
             os.pwrite(file.fileno(), out.data, len(MAGIC) + start * width)
 
         file.flush()

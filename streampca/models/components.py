@@ -83,6 +83,10 @@ class Request:
         number, fraction = check_components(self.n_components, shape)
         return Wanted(number, fraction, float(self.tol))
 
+    def fit(self, source: Source) -> tuple[Components, Sweeps]:
+        """Find the principal components of a source."""
+        return fit_components(source, self)
+
     def plan(self, source: Source, extra_sweeps: int = 0) -> Plan:
         """Choose the solver and count the cost, without reading."""
         if self != self.of(source):
@@ -105,6 +109,7 @@ class Components:
     total_variance : trace of the covariance, n - 1 convention.
     mean, scale : (d,), scale None where features are not scaled.
     missing : (d,) missing values of each feature.
+    squares : (d,) sum of squared deviations of each feature from its mean, scaled.
     genotypes : whether the features are variants.
     used : (d,) which features the filter let pass; None for all. All else is of these alone.
     following : the next eigenvalue, as far as it is known.
@@ -130,6 +135,7 @@ class Components:
     warm_seconds: float
     bytes_read: int
     seconds: float
+    squares: Array | None = None
     genotypes: bool = False
     used: Array | None = None
     following: float | None = None
@@ -151,6 +157,13 @@ class Components:
     def scaling(self) -> Scaling:
         """Centre and scale of the features."""
         return Scaling(self.mean, self.scale)
+
+    def leading(self, count: int) -> Components:
+        """Return the first so many components alone."""
+        return replace(
+            self, components=self.components[:count], explained_variance=self.explained_variance[:count],
+            certificate=self.certificate[:count], scores=None if self.scores is None else self.scores[:, :count],
+        )  # fmt: skip
 
     @property
     def explained_variance_ratio(self) -> Array:
@@ -214,6 +227,7 @@ def fit_components(source: Source, request: Request, extra_sweeps: int = 0) -> t
         mean=solution.moments.mean[features],
         scale=None if scale is None else scale[features],
         missing=solution.moments.missing[features],
+        squares=(solution.moments.m2 / (1.0 if scale is None else scale**2))[features],
         n_samples=source.shape[0],
         converged=solution.converged,
         advice=solution.advice,
@@ -244,7 +258,7 @@ def _solved(chosen: Plan, sweeps: Sweeps, wanted: Wanted) -> Solution:
         return chosen.solver.solve(sweeps, wanted)
 
 
-def also_spent(found: Components, seconds: Sequence[float], bytes_read: int) -> Components:
+def also_spent(found: Any, seconds: Sequence[float], bytes_read: int) -> Any:
     """Count what was swept before the fit began again."""
     return replace(found, sweep_seconds=(*seconds, *found.sweep_seconds), bytes_read=bytes_read + found.bytes_read)
 

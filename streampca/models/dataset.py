@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from streampca.accumulators import Moments
 from streampca.errors import InputError
 from streampca.models.components import Components
+from streampca.models.latent import Latent
 from streampca.models.streaming import Summary
 from streampca.sources import Axis
 
@@ -58,11 +59,53 @@ def pca_variables(
     return variables, coords
 
 
+def latent_variables(found: Latent, samples: Axis, features: Axis) -> tuple[Variables, Variables]:
+    """Return variables and coordinates of a latent model; with those of its samples, where the fit gave them."""
+    k = found.n_components
+    component = ("component",)
+    own = isinstance(found.factors.noise, np.ndarray)
+    scale = np.ones_like(found.mean) if found.scaling.scale is None else found.scaling.scale
+    variables: Variables = {
+        "components": (
+            component + features.dims,
+            (found.factors.W.T if own else found.components).reshape(k, *features.sizes),
+        ),
+        "mean": (features.dims, found.mean.reshape(features.sizes)),
+        "scale": (features.dims, scale.reshape(features.sizes)),
+        "missing": (features.dims, found.missing.reshape(features.sizes)),
+        "explained_variance": (component, found.explained_variance),
+        "explained_variance_ratio": (component, found.explained_variance_ratio),
+        "log_likelihood": (("iteration",), np.array(found.likelihoods)),
+    }
+    coords: Variables = {"component": (component, np.arange(1, k + 1)), **features.coords}
+    if own:
+        variables["noise_variance"] = (features.dims, np.reshape(found.factors.noise, features.sizes))
+    if found.certificate is not None:
+        variables["certificate"] = (component, found.certificate)
+    if found.genotypes:
+        variables["eigenvalue"] = (component, found.explained_variance * found.n_samples / len(found.mean))
+    if found.sample_missing is not None:
+        variables["sample_missing"] = (samples.dims, found.sample_missing)
+    if found.choice is not None:
+        variables["criterion"] = (("candidate",), found.choice.values)
+        coords["candidate"] = (("candidate",), found.choice.candidates)
+    if found.posterior is not None:
+        shape = (*samples.sizes, k)
+        variables["scores"] = (samples.dims + component, found.posterior.mean.reshape(shape))
+        variables["score_deviation"] = (samples.dims + component, found.posterior.deviations().reshape(shape))
+    if found.posterior is not None or found.sample_missing is not None:
+        coords |= samples.coords
+    return variables, coords
+
+
 # What the numbers are, where the name alone does not say.
 LONG_NAMES = {
     "explained_variance": "eigenvalues of the sample covariance (n - 1)",
     "eigenvalue": "eigenvalues of X X' / m for m variants, as plink and GCTA give them",
     "sample_missing": "missing calls of each sample",
+    "log_likelihood": "of all samples, after each iteration of EM",
+    "score_deviation": "standard deviation of z of each sample, given the values that it has",
+    "criterion": "what the number of components was chosen by; larger is better",
     "certificate": "bound on ||S v - lambda v|| / lambda, rounding included",
 }
 
@@ -80,14 +123,41 @@ def as_dataset(variables: Variables, coords: Variables, attributes: Mapping[str,
 def provenance(found: Components, name: str, fingerprint: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return where a result comes from, as attributes that any Zarr reader can show."""
     return {
+        **_origin(found, "pca", name, fingerprint, parameters),
+        "solver": found.solver,
+        "noise_variance": found.noise_variance,
+        "warm_start_seconds": round(found.warm_seconds, 3),
+    }
+
+
+def latent_attributes(found: Latent, name: str, fingerprint: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return where a latent model comes from, and what is one number of it."""
+    own = isinstance(found.factors.noise, np.ndarray)
+    more: dict[str, Any] = {} if own else {"noise_variance": found.factors.noise}
+    if found.choice is not None:
+        more["criterion"] = found.choice.criterion
+    return {
+        **_origin(found, "factor_analysis" if own else "ppca", name, fingerprint, parameters),
+        "method": found.method,
+        "n_iterations": found.n_iterations,
+        "change": found.change,
+        "total_log_likelihood": found.log_likelihood,
+        **more,
+    }
+
+
+def _origin(
+    found: Components | Latent, kind: str, name: str, fingerprint: str, parameters: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return what results of all kinds say of where they come from."""
+    return {
         "format_version": FORMAT_VERSION,
-        "kind": "pca",
+        "kind": kind,
         "source": name,
         "source_fingerprint": fingerprint,
         "n_samples": found.n_samples,
         "parameters": json.dumps(dict(parameters), default=str, sort_keys=True),
         "versions": json.dumps({name: version(name) for name in LIBRARIES} | {"python": platform.python_version()}),
-        "solver": found.solver,
         "tile_dtype": found.tile_dtype,
         "converged": int(found.converged),
         "advice": found.advice,
@@ -95,11 +165,9 @@ def provenance(found: Components, name: str, fingerprint: str, parameters: Mappi
         "genotypes": int(found.genotypes),
         "n_features": len(found.mean),
         "total_variance": found.total_variance,
-        "noise_variance": found.noise_variance,
         "n_missing": int(found.missing.sum()),
         "n_sweeps": found.n_sweeps,
         "sweep_seconds": json.dumps([round(s, 3) for s in found.sweep_seconds]),
-        "warm_start_seconds": round(found.warm_seconds, 3),
         "bytes_read": found.bytes_read,
         "seconds": found.seconds,
         "peak_memory_bytes": peak_memory(),

@@ -20,10 +20,9 @@ from streampca.sources.genotypes import VariantSource
 Array = NDArray[Any]
 
 
-class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """An estimator over sources; `_found` is what a fit found, `_labels` the axes that it was fitted on."""
+class Opener(BaseEstimator):  # type: ignore[misc]
+    """An estimator over sources: opens what it is given, as scikit-learn checks it."""
 
-    _found: Any
     _labels: tuple[Axis, Axis] | None
 
     def _source(self, X: Any, sample_dims: Sequence[str] | None, reset: bool) -> Source:
@@ -51,6 +50,12 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _seed(self) -> int:
         """Return the seed that random_state stands for."""
         return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+
+class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Opener):  # type: ignore[misc]
+    """An estimator that gives scores; `_found` is what a fit found, `_labels` the axes that it was fitted on."""
+
+    _found: Any
 
     def _matched(self, source: Source) -> tuple[VariantSource, Match]:
         """Match the variants of genotypes to those fitted, by id and alleles."""

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streampca.errors import InputError
-from streampca.models.components import Components, Request, also_spent, fit_components, project
+from streampca.models.components import Components, also_spent, project
 from streampca.progress import Progress, logger, silent
 from streampca.scaling import check_choice
+from streampca.sources import Source
 from streampca.sources.genotypes import VariantSource, chromosome
 from streampca.sources.regions import LONG_RANGE_LD, in_regions
 from streampca.sources.resident import Resident
 from streampca.sweeps import Sweeps
 
 Array = NDArray[Any]
+
+# What a fit gives: components or a latent model; both know their scores, notes and sweeps.
+Fitted = TypeVar("Fitted", bound=Any, covariant=True)
 
 PROJECTIONS = ("oadp", "simple")
 OUTLIERS = ("report", "remove")
@@ -34,9 +38,16 @@ REGION_SHARE = 0.25
 REGION_BASES = 10_000_000
 
 
+class Asked(Protocol[Fitted]):
+    """What is asked for: principal components, or a latent model."""
+
+    def fit(self, source: Source) -> tuple[Fitted, Sweeps]:
+        """Find it; returns the sweeps to go on with, too."""
+
+
 def fit_genotypes(
-    source: VariantSource, request: Request, *, find_outliers: str | None = None, rounds: int = 5
-) -> tuple[Components, Sweeps, Array | None]:
+    source: VariantSource, request: Asked[Fitted], *, find_outliers: str | None = None, rounds: int = 5
+) -> tuple[Fitted, Sweeps, Array | None]:
     """Find the components of genotypes, and what to mind about them; returns which samples are outliers as well.
 
     Parameters
@@ -49,13 +60,12 @@ def fit_genotypes(
     seconds: list[float] = []
     n_bytes = 0
     while True:
-        found, sweeps = fit_components(source, request)
+        found, sweeps = request.fit(source)
         found = also_spent(found, seconds, n_bytes)
         swept = sweeps.matrix.source
         swept = swept.source if isinstance(swept, Resident) else swept
         assert isinstance(swept, VariantSource)
-        assert found.scores is not None
-        apart = None if find_outliers is None else outliers(found.scores)
+        apart = None if find_outliers is None else outliers(np.asarray(found.scores))
         if apart is None or not apart.any() or find_outliers == "report" or left == 0:
             break
         left, seconds, n_bytes = left - 1, list(found.sweep_seconds), found.bytes_read

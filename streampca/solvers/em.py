@@ -28,21 +28,18 @@ Graph. Stat. 28, 834, Anderson mixing of EM.
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streampca.accumulators import Statistic, add_product
-from streampca.gaps import Gaps
-from streampca.sweeps import Sweeps, one_blas_thread
+from streampca.solvers.factor_sweeps import FeatureStep, SampleStep, e_step_of_all, in_pieces, infer
+from streampca.solvers.factors import Factors, Packing, Posterior, Side, dimensions, m_step, second_moments, sum_of
+from streampca.sweeps import Sweeps
 
 Array = NDArray[Any]
 
-# Rows of one piece of a step in memory: bounds its k x k matrices, and shares it among threads.
-PIECE = 4096
 # Iterations that Anderson mixing looks back on.
 MEMORY = 4
 # The noise is held above this share of the mean variance of a feature: likelihoods stay finite for data without noise.
@@ -51,441 +48,6 @@ LEAST_NOISE = 1e-10
 LEAST_GAIN = 1e-4
 # Of two likelihoods of float32 products, a fall by less than this share is rounding.
 ROUNDING = {np.dtype(np.float32): 1e-7, np.dtype(np.float64): 1e-11}
-
-
-@dataclass(frozen=True)
-class Factors:
-    """The parameters: x = W z + shift + noise, in units of the scaled features, about their centre.
-
-    Attributes
-    ----------
-    W : (d, k).
-    shift : (d,) mu less the centre.
-    noise : s2, or psi (d,).
-    """
-
-    W: Array
-    shift: Array
-    noise: float | Array
-
-    @property
-    def n_components(self) -> int:
-        """Latent dimensions, k."""
-        return int(self.W.shape[1])
-
-    @property
-    def both(self) -> Array:
-        """W and the shift side by side, (d, k + 1)."""
-        return np.column_stack([self.W, self.shift])
-
-    @property
-    def weights(self) -> Array:
-        """What a squared deviation of each feature counts: 1 / psi; 1 where the noise is common and divides later."""
-        return np.asarray(1.0 / self.noise) if isinstance(self.noise, np.ndarray) else np.ones(len(self.W))
-
-    @property
-    def common(self) -> float:
-        """The noise that is not in the weights: s2, or 1."""
-        return 1.0 if isinstance(self.noise, np.ndarray) else self.noise
-
-    @property
-    def logs(self) -> tuple[Array, float]:
-        """What an observed value of each feature adds to -2 log p for its noise alone, as a number and a factor."""
-        if isinstance(self.noise, np.ndarray):
-            return np.log(2 * np.pi * self.noise), 1.0
-        return np.ones(len(self.W)), float(np.log(2 * np.pi * self.noise))
-
-    def part(self, features: slice) -> Factors:
-        """Return the parameters of some features."""
-        noise = self.noise[features] if isinstance(self.noise, np.ndarray) else self.noise
-        return Factors(self.W[features], self.shift[features], noise)
-
-    def rotated(self) -> tuple[Factors, Array]:
-        """Return the same model along principal axes, and the rotation R: z' = z R.
-
-        W R has orthogonal columns, longest first (in the metric 1 / psi), the largest entry of each positive.
-        """
-        values, R = np.linalg.eigh((self.W.T * self.weights) @ self.W)
-        R = R[:, np.argsort(values)[::-1]]
-        W = self.W @ R
-        signs = np.sign(W[np.abs(W).argmax(axis=0), range(W.shape[1])])
-        signs[signs == 0] = 1.0
-        return replace(self, W=W * signs), R * signs
-
-    def vector(self) -> Array:
-        """Return all parameters in one row, the noise by its logarithm, to extrapolate."""
-        return np.concatenate([self.W.ravel(), self.shift, np.atleast_1d(np.log(self.noise))])
-
-    def moved(self, vector: Array) -> Factors:
-        """Return the parameters that such a row holds."""
-        d, k = self.W.shape
-        noise = np.exp(vector[d * (k + 1) :])
-        W, shift = vector[: d * k].reshape(d, k), vector[d * k : d * (k + 1)]
-        return Factors(W, shift, noise if isinstance(self.noise, np.ndarray) else float(noise[0]))
-
-    def directions(self) -> Array:
-        """Return what spans the subspace."""
-        return self.W
-
-
-@dataclass(frozen=True)
-class Posterior:
-    """What is known of z of each sample: mean (n, k), and covariance (n, k (k + 1) / 2), packed, or one for all."""
-
-    mean: Array
-    covariance: Array
-
-    def vector(self) -> Array:
-        """Return the means in one row, to extrapolate."""
-        return self.mean.ravel()
-
-    def moved(self, vector: Array) -> Posterior:
-        """Return the same with other means."""
-        return replace(self, mean=vector.reshape(self.mean.shape))
-
-    def directions(self) -> Array:
-        """Return what spans the subspace."""
-        return self.mean
-
-    def deviations(self) -> Array:
-        """Return the standard deviation of each coordinate, (n, k)."""
-        packing = Packing(self.mean.shape[1])
-        variance = self.covariance[:, packing.rows == packing.columns]
-        return np.broadcast_to(np.sqrt(variance), self.mean.shape)
-
-    def rotated(self, R: Array) -> Posterior:
-        """Return that of z R."""
-        packing = Packing(len(R))
-        turned = R.T @ packing.unpacked(self.covariance) @ R
-        return Posterior(self.mean @ R, packing.packed(turned))
-
-
-class Packing:
-    """Symmetric k x k matrices as rows of their k (k + 1) / 2 entries on and below the diagonal."""
-
-    def __init__(self, k: int):
-        self.rows, self.columns = np.tril_indices(k)
-        self.width = len(self.rows)
-        self._index = np.zeros((k, k), np.intp)
-        self._index[self.rows, self.columns] = self._index[self.columns, self.rows] = np.arange(self.width)
-
-    def packed(self, matrices: Array) -> Array:
-        """Return (t, k, k) as (t, width)."""
-        return np.asarray(matrices[:, self.rows, self.columns])
-
-    def outer(self, rows: Array, weights: Array | float = 1.0) -> Array:
-        """Return w y y' of each row y, packed."""
-        return np.asarray((rows * np.reshape(weights, (-1, 1)))[:, self.rows] * rows[:, self.columns])
-
-    def unpacked(self, packed: Array) -> Array:
-        """Return (t, width) as (t, k, k)."""
-        return np.asarray(packed[:, self._index])
-
-
-@dataclass(frozen=True)
-class Side:
-    """What the rows of one axis bring to the sums over it: of features (w_j, shift_j) / psi_j, of samples (<z>, 1).
-
-    Attributes
-    ----------
-    rows : (N, k + 1), in the tiles' type; what A is multiplied by.
-    gaps : (N, width + 1) packed products of each row, and what else a missing entry takes off; None without gaps.
-    total : (width + 1,) sum of these over all rows, as rounded.
-    """
-
-    rows: Array
-    gaps: Array | None
-    total: Array
-
-    @classmethod
-    def of_features(cls, factors: Factors, gaps: bool, dtype: Any) -> Side:
-        """Return that of the features: what the E-step needs."""
-        rows, beside = _brought(factors)
-        beside = beside.astype(dtype)
-        return cls(rows.astype(dtype), beside if gaps else None, _sum(beside))
-
-    @classmethod
-    def of_samples(cls, posterior: Posterior, gaps: bool, dtype: Any) -> Side:
-        """Return that of the samples: what the M-step needs."""
-        rows = np.column_stack([posterior.mean, np.ones(len(posterior.mean))])
-        beside = np.column_stack([_second_moments(rows, posterior.covariance), rows[:, -1:]]).astype(dtype)
-        return cls(rows.astype(dtype), beside if gaps else None, _sum(beside))
-
-
-def _sum(rows: Array) -> Array:
-    return np.asarray(rows.sum(axis=0, dtype=np.float64))
-
-
-def _second_moments(rows: Array, covariance: Array) -> Array:
-    """Return <z~ z~'> of each sample, packed, from (<z>, 1) and the covariance of z."""
-    k = rows.shape[1] - 1
-    moments = Packing(k + 1).outer(rows)
-    # Packed row by row, the entries of z with itself come first.
-    moments[:, : k * (k + 1) // 2] += covariance
-    return moments
-
-
-def e_step(products: Array, off: Array | None, side: Side, factors: Factors) -> tuple[Posterior, Array, Array]:
-    """Return what is known of z of each sample, and twice the log-likelihood but for the squared deviations.
-
-    Parameters
-    ----------
-    products : (t, k + 1) x_n' side.rows; missing entries are zero in x.
-    off : (t, width + 1) sum of side.gaps over the missing entries of each sample; None without any.
-
-    Returns the posterior, the terms, and sum_j shift_j^2 / psi_j over the observed features.
-    """
-    k = factors.n_components
-    packing = Packing(k + 1)
-    left = side.total[None, :] if off is None else side.total - off
-    M = packing.unpacked(left[:, :-1])
-    b = products[:, :k] - M[:, :k, k]
-    inverse = np.linalg.inv(M[:, :k, :k] + factors.common * np.eye(k))
-    mean = np.einsum("nij,nj->ni", np.broadcast_to(inverse, (len(b), k, k)), b)
-    log_noise = left[:, -1] * factors.logs[1]
-    logdet = -np.linalg.slogdet(inverse)[1] - k * np.log(factors.common)
-    terms = (b * mean).sum(axis=1) / factors.common - log_noise - logdet
-    shifted = np.broadcast_to(M[:, k, k], len(b))
-    return Posterior(mean, Packing(k).packed(factors.common * inverse)), terms, shifted
-
-
-def m_step(products: Array, off: Array | None, total: Array) -> tuple[Array, Array]:
-    """Return (w_j, shift_j) of each feature, (t, k + 1), and how many samples have a value of it.
-
-    Parameters
-    ----------
-    products : (t, k + 1) sum over samples of x_nj (<z_n>, 1).
-    off : (t, width + 1) sum of <z~ z~'> and 1 over the samples whose value is missing.
-    total : (width + 1,) the same over all samples.
-    """
-    packing = Packing(products.shape[1])
-    left = total[None, :] if off is None else total - off
-    count = np.broadcast_to(np.rint(left[:, -1]), len(products))
-    S = packing.unpacked(left[:, :-1])
-    if off is None:
-        return np.linalg.solve(S[0], products.T).T, count
-    empty = count == 0
-    S[empty] = np.eye(products.shape[1])
-    both = np.linalg.solve(S, products[:, :, None])[:, :, 0]
-    both[empty] = 0.0
-    return both, count
-
-
-@dataclass
-class Sums:
-    """What a sweep adds up.
-
-    Attributes
-    ----------
-    products : A'Y (N x (k + 1)) for what each row of A brings, Y.
-    off : (N, width + 1) sums beside the gaps, for each column of A; None without gaps.
-    total : (width + 1,) the same over all rows.
-    numbers : sums of a step's own.
-    pieces : what was found for each row of A.
-    """
-
-    products: Array
-    off: Array | None
-    total: Array
-    numbers: Array
-    pieces: list[tuple[Array, ...]] = field(default_factory=list)
-
-    def __add__(self, other: Sums) -> Sums:
-        off = None if self.off is None or other.off is None else self.off + other.off
-        return Sums(
-            self.products + other.products, off, self.total + other.total, self.numbers + other.numbers,
-            self.pieces + other.pieces,
-        )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class _Step(Statistic):
-    """One step for the rows that a sweep meets, and the sums for the other step."""
-
-    side: Side
-
-    @property
-    def wants_gaps(self) -> bool:  # type: ignore[override]
-        """Tell whether there may be missing entries."""
-        return self.side.gaps is not None
-
-    def zero(self, n_full: int) -> Sums:
-        """Return sums of nothing."""
-        width = len(self.side.total)
-        off = np.zeros((n_full, width)) if self.wants_gaps else None
-        return Sums(np.zeros((n_full, self.side.rows.shape[1]), order="F"), off, np.zeros(width), np.zeros(3))
-
-    def update(self, value: Sums, A: Array, start: int, gaps: Gaps | None = None) -> None:
-        """Take the step for the rows of this tile, and add what they bring."""
-        rows, beside = self.rows(value, A, start, gaps)
-        beside = np.broadcast_to(beside, (len(A), beside.shape[1])).astype(A.dtype)
-        add_product(value.products, rows.astype(A.dtype), A)
-        value.total += _sum(beside)
-        if gaps is not None and value.off is not None:
-            gaps.to_columns(beside, value.off)
-
-    def rows(self, value: Sums, A: Array, start: int, gaps: Gaps | None) -> tuple[Array, Array]:
-        """Return what each row of A brings to the products, and to the sums beside the gaps."""
-        raise NotImplementedError
-
-    def met(self, A: Array, gaps: Gaps | None) -> tuple[Array, Array | None]:
-        """Return the sums of each row of A over the other side: products, and what its missing entries take off."""
-        off = gaps.of_rows(self.side.gaps) if gaps is not None and self.side.gaps is not None else None
-        return (A @ self.side.rows).astype(np.float64), off
-
-
-@dataclass(frozen=True)
-class SampleStep(_Step):
-    """The E-step of samples, and the sums for the M-step. Numbers: the log-likelihood."""
-
-    factors: Factors
-
-    def rows(self, value: Sums, A: Array, start: int, gaps: Gaps | None) -> tuple[Array, Array]:  # noqa: ARG002
-        """Return (<z>, 1) and <z~ z~'> of the samples met."""
-        posterior, likelihood = samples_of(A, *self.met(A, gaps), self.side, self.factors)
-        value.numbers += likelihood.sum(), 0.0, 0.0
-        rows = np.column_stack([posterior.mean, np.ones(len(A))])
-        return rows, np.column_stack([_second_moments(rows, posterior.covariance), rows[:, -1:]])
-
-
-def samples_of(A: Array, products: Array, off: Array | None, side: Side, factors: Factors) -> tuple[Posterior, Array]:
-    """Return what is known of z of the samples that are the rows of A, and their log-likelihood."""
-    posterior, terms, shifted = e_step(products, off, side, factors)
-    own = isinstance(factors.noise, np.ndarray)
-    squares = (A * A) @ factors.weights.astype(A.dtype) if own else np.einsum("ij,ij->i", A, A)
-    distance = squares.astype(np.float64) - 2 * products[:, -1] + shifted
-    return posterior, 0.5 * (terms - distance / factors.common)
-
-
-@dataclass(frozen=True)
-class FeatureStep(_Step):
-    """The M-step of features, and the sums for the E-step.
-
-    Numbers: residual squares, observed values, and squared deviations from mu in units of the noise.
-
-    Parameters
-    ----------
-    squares : (d,) sum of squares of each feature.
-    own_noise : whether each feature has its own noise, no less than `least`.
-    """
-
-    squares: Array
-    own_noise: bool
-    least: float
-
-    def rows(self, value: Sums, A: Array, start: int, gaps: Gaps | None) -> tuple[Array, Array]:
-        """Return (w, shift) / psi of the features met, and their products."""
-        products, off = self.met(A, gaps)
-        both, count = m_step(products, off, self.side.total)
-        squares, shift = self.squares[start : start + len(A)], both[:, -1]
-        residual = squares - (products * both).sum(axis=1)
-        noise = np.maximum(residual / np.maximum(count, 1), self.least) if self.own_noise else 1.0
-        part = Factors(both[:, :-1], shift, noise)
-        distance = (squares - 2 * shift * products[:, -1] + shift**2 * count) * part.weights
-        value.numbers += residual.sum(), count.sum(), distance.sum()
-        value.pieces.append((both, np.broadcast_to(noise, len(A))))
-        return _brought(part)
-
-
-@dataclass(frozen=True)
-class GivenFeatures(_Step):
-    """Features as they are, and the sums for the E-step. Numbers: the squares of each sample, in units of the noise."""
-
-    factors: Factors
-
-    def zero(self, n_full: int) -> Sums:
-        """Return sums of nothing."""
-        value = super().zero(n_full)
-        value.numbers = np.zeros(n_full)
-        return value
-
-    def rows(self, value: Sums, A: Array, start: int, gaps: Gaps | None) -> tuple[Array, Array]:  # noqa: ARG002
-        """Return (w, shift) / psi of the features met, and their products."""
-        part = self.factors.part(slice(start, start + len(A)))
-        value.numbers += part.weights.astype(A.dtype) @ (A * A)
-        return _brought(part)
-
-
-def _brought(part: Factors) -> tuple[Array, Array]:
-    """Return what features bring to the products, and to the sums beside the gaps, of the E-step."""
-    weights = part.weights
-    beside = np.column_stack([Packing(part.n_components + 1).outer(part.both, weights), part.logs[0]])
-    return part.both * weights[:, None], beside
-
-
-@dataclass(frozen=True)
-class Inference(_Step):
-    """What is known of z of samples, cut along samples, and their log-likelihood, as pieces in order.
-
-    With a `sink`, means and deviations of a partition go there as (start, means, deviations).
-    """
-
-    factors: Factors
-    sink: Callable[[int, Array, Array], None] | None = None
-
-    def zero(self, n_full: int) -> Any:  # noqa: ARG002
-        """Return no pieces."""
-        return []
-
-    def update(self, value: Any, A: Array, start: int, gaps: Gaps | None = None) -> None:  # noqa: ARG002
-        """Append the rows of this tile."""
-        posterior, likelihood = samples_of(A, *self.met(A, gaps), self.side, self.factors)
-        covariance = np.broadcast_to(posterior.covariance, (len(A), posterior.covariance.shape[1]))
-        value.append((posterior.mean, covariance, likelihood))
-
-    def finish(self, value: Any, start: int) -> list[tuple[Array, ...]]:
-        """Join the pieces, and give means and deviations to the sink if there is one."""
-        mean, covariance, likelihood = (np.concatenate(parts) for parts in zip(*value, strict=True))
-        if self.sink is not None:
-            self.sink(start, mean, Posterior(mean, covariance).deviations())
-            mean, covariance = mean[:0], covariance[:0]
-        return [(mean, covariance, likelihood)]
-
-
-def infer(
-    sweeps: Sweeps, factors: Factors, gaps: bool, sink: Callable[[int, Array, Array], None] | None = None,
-    check: bool = False,
-) -> tuple[Posterior, Array]:  # fmt: skip
-    """Return what is known of z of each sample, and their log-likelihood; one sweep.
-
-    Cut along samples, a sink gets means and deviations instead. Data that were not fitted need a `check` for values
-    that are no numbers.
-    """
-    matrix = sweeps.matrix
-    side = Side.of_features(factors, gaps, matrix.dtype)
-    if matrix.axis == 0:
-        pieces, _ = sweeps.run(Inference(side, factors, sink), "posterior", check)
-        mean, covariance, likelihood = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
-        return Posterior(mean, covariance), likelihood
-    sums, _ = sweeps.run(GivenFeatures(side, factors), "posterior", check)
-    posterior, terms, shifted = _e_step_of_all(sums, factors, sweeps.threads)
-    distance = sums.numbers - 2 * sums.products[:, -1] + shifted
-    return posterior, 0.5 * (terms - distance / factors.common)
-
-
-def _e_step_of_all(sums: Sums, factors: Factors, threads: int) -> tuple[Posterior, Array, Array]:
-    """Take the E-step of all samples from their sums, piece by piece."""
-    side = Side(np.empty(0), None, sums.total)
-
-    def piece(rows: slice) -> tuple[Posterior, Array, Array]:
-        return e_step(sums.products[rows], None if sums.off is None else sums.off[rows], side, factors)
-
-    found = _in_pieces(piece, len(sums.products), threads)
-    mean = np.concatenate([posterior.mean for posterior, _, _ in found])
-    covariance = [posterior.covariance for posterior, _, _ in found]
-    terms = np.concatenate([part for _, part, _ in found])
-    shifted = np.concatenate([part for _, _, part in found])
-    return Posterior(mean, covariance[0] if sums.off is None else np.concatenate(covariance)), terms, shifted
-
-
-T = TypeVar("T")
-
-
-def _in_pieces(function: Callable[[slice], T], count: int, threads: int) -> list[T]:
-    """Return function of ranges of so many rows, in order; several at a time."""
-    ranges = [slice(start, min(start + PIECE, count)) for start in range(0, count, PIECE)]
-    with one_blas_thread, ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(function, ranges))
 
 
 @dataclass(frozen=True)
@@ -531,7 +93,7 @@ class BySamples:
         def piece(rows: slice) -> tuple[Array, Array]:
             return m_step(sums.products[rows], None if sums.off is None else sums.off[rows], sums.total)
 
-        parts = _in_pieces(piece, len(sums.products), self.sweeps.threads)
+        parts = in_pieces(piece, len(sums.products), factors.n_components, self.sweeps.threads)
         both, count = (np.concatenate(side) for side in zip(*parts, strict=True))
         residual = self.squares - (sums.products * both).sum(axis=1)
         noise = _noise(residual, count, self.least, isinstance(factors.noise, np.ndarray))
@@ -555,7 +117,7 @@ class ByFeatures:
     def begin(self, start: Factors) -> tuple[Posterior, list[float]]:
         """Start from what is known of the samples at these parameters: a sweep."""
         self._own_noise = isinstance(start.noise, np.ndarray)
-        posterior, likelihood = infer(self.sweeps, start, self.gaps)
+        posterior, likelihood, _ = infer(self.sweeps, start, self.gaps)
         return self._expanded(posterior), [float(likelihood.sum())]
 
     def step(self, posterior: Posterior) -> tuple[float, Found, Posterior]:
@@ -565,7 +127,7 @@ class ByFeatures:
         both, own = (np.concatenate(parts) for parts in zip(*sums.pieces, strict=True))
         residual, observed, distance = sums.numbers
         factors = Factors(both[:, :-1], both[:, -1], own if self._own_noise else max(residual / observed, self.least))
-        found, terms, _ = _e_step_of_all(sums, factors, self.sweeps.threads)
+        found, terms, _ = e_step_of_all(sums, factors, self.sweeps.threads)
         likelihood = 0.5 * (float(terms.sum()) - distance / factors.common)
         return likelihood, Found(factors, found), self._expanded(found)
 
@@ -574,7 +136,7 @@ class ByFeatures:
         if not self.expand:
             return posterior
         rows = np.column_stack([posterior.mean, np.ones(len(posterior.mean))])
-        moments = _sum(_second_moments(rows, posterior.covariance))
+        moments = sum_of(second_moments(rows, posterior.covariance))
         centre, root = _expansion(np.append(moments, len(rows)))
         inverse = np.linalg.inv(root)
         packing = Packing(len(root))
@@ -626,7 +188,7 @@ def _noise(residual: Array, count: Array, least: float, own: bool) -> float | Ar
 
 def _expansion(total: Array) -> tuple[Array, Array]:
     """Return mean and root of the covariance of z over the samples, from the sum of <z~ z~'> and their number."""
-    k = int(np.sqrt(2 * len(total))) - 1
+    k = dimensions(total)
     moments = Packing(k + 1).unpacked(total[None, :-1])[0] / total[-1]
     centre = moments[:k, k]
     return centre, np.linalg.cholesky(moments[:k, :k] - np.outer(centre, centre))

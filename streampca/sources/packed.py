@@ -114,29 +114,28 @@ def count_missing(packed: Array, totals: Array) -> None:  # pragma: no cover - c
 
 @njit(nogil=True, cache=True)
 def list_missing(packed: Array, n_samples: int) -> tuple[Array, Array]:  # pragma: no cover - compiled
-    """Return the samples with missing calls, row by row of packed (t x bytes), and where those of each row begin."""
-    counts = count_codes(packed, n_samples)[:, MISSING]
-    starts = np.zeros(packed.shape[0] + 1, np.int64)
-    starts[1:] = np.cumsum(counts)
-    places = np.empty(starts[-1], np.int32)
+    """Return the rows of packed (t x bytes) that miss each sample's call, sample by sample, and where these begin."""
+    starts = np.zeros(n_samples + 1, np.int64)
+    count_missing(packed, starts[1:])
+    for s in range(n_samples):
+        starts[s + 1] += starts[s]
+    rows = np.empty(starts[-1], np.int32)
+    free = starts[:-1].copy()
     n_words = n_samples // 32
     for v in range(packed.shape[0]):
-        q = starts[v]
-        if counts[v] == 0:
-            continue
         words = packed[v, : 8 * n_words].view(np.uint64)
         for j in range(n_words):
             gaps = words[j] & ~(words[j] >> np.uint64(1)) & EVEN
             while gaps:
-                below = popcount((gaps & (~gaps + np.uint64(1))) - np.uint64(1))
-                places[q] = 32 * j + below // 2
-                q += 1
+                s = 32 * j + popcount((gaps & (~gaps + np.uint64(1))) - np.uint64(1)) // 2
+                rows[free[s]] = v
+                free[s] += 1
                 gaps &= gaps - np.uint64(1)
         for s in range(32 * n_words, n_samples):
             if (packed[v, s >> 2] >> (2 * (s & 3))) & 3 == MISSING:
-                places[q] = s
-                q += 1
-    return starts, places
+                rows[free[s]] = v
+                free[s] += 1
+    return starts, rows
 
 
 @njit(nogil=True, cache=True)
@@ -192,13 +191,13 @@ def pack_alleles(calls: Array, first: int, out: Array) -> None:  # pragma: no co
 
 
 @njit(nogil=True, cache=True)
-def draw(freq: Array, missing: float, seed: int, first: int, out: Array) -> None:  # pragma: no cover - compiled
-    """Draw two alleles for each entry of freq (t x n_samples), some calls missing, and pack them into out.
+def draw(freq: Array, missing: Array, seed: int, first: int, out: Array) -> None:  # pragma: no cover - compiled
+    """Draw two alleles for each entry of freq (t x n_samples), a share of each sample missing, and pack them into out.
 
     Random numbers are splitmix64 of (seed, first + row, column): any cut into blocks draws the same genotypes.
     """
     n_samples = freq.shape[1]
-    gap = np.uint64(missing * 2.0**32)
+    gap = (missing * 2.0**32).astype(np.uint64)
     for v in range(freq.shape[0]):
         state = np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(first + v) * np.uint64(0xD1B54A32D192ED03)
         for j in range(out.shape[1]):
@@ -212,7 +211,7 @@ def draw(freq: Array, missing: float, seed: int, first: int, out: Array) -> None
                 u = np.float32(z >> np.uint64(40)) * np.float32(2.0**-24)
                 none = (1 - p) * (1 - p)
                 code = 3 if u < none else 2 if u < none + 2 * p * (1 - p) else 0
-                if (z & np.uint64(0xFFFFFFFF)) < gap:
+                if (z & np.uint64(0xFFFFFFFF)) < gap[4 * j + place]:
                     code = 1
                 byte |= code << (2 * place)
             out[v, j] = byte

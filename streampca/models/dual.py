@@ -1,0 +1,125 @@
+"""Dual probabilistic PCA: the same model read the other way round, over latent points instead of weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from streampca.models.components import DEFAULT_TOL, Request, fit_components, scores_of
+from streampca.models.estimator import Opener, like
+from streampca.models.latent import LatentRequest
+from streampca.progress import Progress, silent
+from streampca.solvers.em import LEAST_NOISE
+
+Array = NDArray[Any]
+
+
+class DualPPCA(Opener):
+    """Dual probabilistic PCA: latent points by maximum likelihood, weights integrated out.
+
+    Probabilistic PCA, Y = Z W' + noise for centred data Y (n x d), gives the latent points z_n a prior N(0, I),
+    integrates them out, and maximises over the weights W: samples are independent, y_n ~ N(0, W W' + s2 I), and the
+    answer is in the eigenvectors of the d x d covariance Y'Y / n. The dual gives the weights w_j that prior, integrates
+    them out, and maximises over the latent points Z: now features are independent,
+
+        y_j ~ N(0, Z Z' + s2 I),   Z = U (L - s2 I)^1/2   for U, L the leading eigenpairs of Y Y' / d  (n x n)
+
+    Both matrices have the same non-zero eigenvalues up to n / d, and the eigenvectors of the one are the scores of the
+    other: the columns of Z span the same space as the scores of `PPCA` and `PCA`, and differ from them in length alone.
+
+    Read so, every feature is a function of the latent point, drawn from a Gaussian process with the linear kernel
+    k(z, z') = z'z + s2 [z = z']: its values at the n points have the covariance Z Z' + s2 I. `inverse_transform` is the
+    mean of that process at new points. Another kernel in its place makes the functions curved: the Gaussian process
+    latent variable model.
+
+    Centring takes one of the n dimensions: likelihood and noise are those of the other n - 1.
+
+    Parameters
+    ----------
+    n_components : int or None
+        Latent dimensions, at most min(n_samples, n_features) - 1; None for as many as there can be.
+    scale, solver, tol, memory, random_state, progress
+        As for `PCA`.
+
+    Attributes
+    ----------
+    latent_ : (n_samples, n_components) Z, along principal axes, longest first.
+    eigenvalues_ : (n_components,) of Y Y' / d.
+    noise_variance_ : s2, the mean of the other eigenvalues.
+    components_ : (n_components, n_features) the same unit rows as of `PCA`.
+    mean_, scale_ : (n_features,); scale_ is None without scaling.
+    log_likelihood_ : of all features.
+    certificate_, n_sweeps_ : as of `PCA`.
+
+    References
+    ----------
+    Lawrence (2005), J. Mach. Learn. Res. 6, 1783.
+    """
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        scale: str | None = "auto",
+        solver: str = "auto",
+        tol: float = DEFAULT_TOL,
+        memory: str | int | None = None,
+        random_state: Any = 0,
+        progress: Progress | None = None,
+    ):
+        self.n_components = n_components
+        self.scale = scale
+        self.solver = solver
+        self.tol = tol
+        self.memory = memory
+        self.random_state = random_state
+        self.progress = progress
+
+    def fit(self, X: Any, y: None = None, *, sample_dims: Sequence[str] | None = None) -> DualPPCA:  # noqa: ARG002
+        """Find the latent points of the samples of X: an array, a path, or anything that `open_source` takes."""
+        source = self._source(X, sample_dims, reset=True)
+        k = LatentRequest(self.n_components).most(source)
+        request = Request(
+            k, self.scale, "auto", self.solver, self.tol, self.memory, self._seed(), progress=self.progress or silent
+        )
+        found, sweeps = fit_components(source, request, extra_sweeps=1)
+        scores, found = scores_of(found, sweeps)
+        n, d = found.n_samples, len(found.mean)
+        values = found.explained_variance * (n - 1) / d
+        left = found.total_variance * (n - 1) / d - float(values.sum())
+        noise = max(left / max(n - 1 - k, 1), LEAST_NOISE * float(values[0]))
+        lengths = np.sqrt(np.maximum(values - noise, 0.0))
+        self.latent_ = scores.astype(np.float64) / np.sqrt(values * d) * lengths
+        self.eigenvalues_ = values
+        self.noise_variance_ = noise
+        self.components_ = found.components
+        self.mean_, self.scale_ = found.mean, found.scale
+        logdet = float(np.log(values).sum()) + (n - 1 - k) * math.log(noise)
+        self.log_likelihood_ = -0.5 * d * ((n - 1) * math.log(2 * math.pi) + logdet + n - 1)
+        self.certificate_ = found.certificate
+        self.n_sweeps_ = found.n_sweeps
+        self._labels = found.axes(sweeps.matrix.source)
+        self._scaling = found.scaling
+        return self
+
+    def fit_transform(self, X: Any, y: None = None, *, sample_dims: Sequence[str] | None = None) -> Any:  # noqa: ARG002
+        """Return the latent points of the samples of X."""
+        self.fit(X, sample_dims=sample_dims)
+        return like(X, self.latent_, self._source(X, sample_dims, reset=False))
+
+    def inverse_transform(self, Z: Any) -> Array:
+        """Return the mean of the Gaussian process at latent points: z'(Z'Z + s2 I)^-1 Z'Y, in units of the data."""
+        check_is_fitted(self)
+        lengths = np.linalg.norm(self.latent_, axis=0)
+        roots = np.sqrt(self.eigenvalues_ * len(self.mean_))
+        weights = (lengths * roots / (lengths**2 + self.noise_variance_))[:, None] * self.components_
+        return np.asarray(self._scaling.restore(np.asarray(Z) @ weights))
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Tell whether there are latent points."""
+        return hasattr(self, "latent_")

@@ -1,0 +1,545 @@
+"""Probabilistic PCA and factor analysis as plain functions: fit, infer, choose k."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streampca.budget import Cut, Footprint
+from streampca.errors import InputError, MemoryLimitError, MissingValuesError
+from streampca.matrix import tile_dtype
+from streampca.models.choosing import Choice, bic, closed_likelihood, evidence, simplest
+from streampca.models.components import (
+    DEFAULT_TOL,
+    GENOTYPE_COMPONENTS,
+    Components,
+    Request,
+    fit_components,
+    not_distinguishable,
+)
+from streampca.models.genotypes import Match
+from streampca.models.latent_plan import latent_sweeps, plan_em
+from streampca.progress import Progress, logger, silent
+from streampca.scaling import SCALES, Scaling, check_choice
+from streampca.solvers.em import EM, LEAST_NOISE, ROUNDING, ByFeatures, BySamples, ByScatter, Fit
+from streampca.solvers.factor_sweeps import infer
+from streampca.solvers.factors import Factors, Posterior
+from streampca.solvers.plan import Plan
+from streampca.sources import Axis, Source
+from streampca.sources.genotypes import VariantSource
+from streampca.sources.heldout import HeldOut
+from streampca.sources.resident import Resident
+from streampca.sweeps import Sweeps
+
+Array = NDArray[Any]
+
+METHODS = ("auto", "closed", "em")
+MISSING = ("model", "error")
+CRITERIA = ("auto", "evidence", "bic", "heldout")
+# Components that are looked at to choose from; of held-out values, the search ends when so many more were no better.
+MOST_CANDIDATES = 50
+PATIENCE = 2
+HELD_OUT = 0.05
+# Below this share of the variance, noise is a difference that float32 products do not give well enough.
+FLOAT32_NOISE = 1e-3
+DEFAULT_ITERATIONS = 200
+
+
+@dataclass(frozen=True)
+class LatentRequest:
+    """What is asked for: checked before anything is read.
+
+    Parameters
+    ----------
+    n_components : a number; "auto" to choose it by `criterion`; None: 10 of genotypes, else min(n, d) - 1.
+    method : "closed" from eigenvalues, "em", or "auto": closed for complete data, EM for data with gaps.
+    own_noise : whether each feature has noise of its own: factor analysis.
+    scale : as for `Request`.
+    missing : "model" to leave missing values out of the likelihood, "error" to refuse them.
+    criterion : "evidence" (Minka), "bic", "heldout" (values left out), or "auto": "evidence" for complete data of more
+        samples than features, else "heldout".
+    solver, tol, memory, seed, progress : as for `Request`; of EM, tol is the sine of the angle that an iteration may
+        still turn the subspace by.
+    max_iter : iterations of EM.
+    accelerate : whether EM takes longer steps.
+    """
+
+    n_components: int | str | None = None
+    method: str = "auto"
+    own_noise: bool = False
+    scale: str | None = "auto"
+    missing: str = "model"
+    criterion: str = "auto"
+    solver: str = "auto"
+    tol: float = DEFAULT_TOL
+    max_iter: int = DEFAULT_ITERATIONS
+    accelerate: bool = True
+    memory: str | int | float | None = None
+    seed: int | None = 0
+    progress: Progress = field(default=silent, compare=False)
+
+    def __post_init__(self) -> None:
+        check_choice("method", self.method, METHODS)
+        check_choice("missing", self.missing, MISSING)
+        check_choice("criterion", self.criterion, CRITERIA)
+        check_choice("scale", self.scale, ("auto", *SCALES))
+        if not (isinstance(self.max_iter, (int, np.integer)) and self.max_iter >= 1):
+            raise InputError(f"max_iter={self.max_iter!r} cannot be used: give a whole number, 1 or more")
+        if self.method == "closed" and self.own_noise:
+            raise InputError("method='closed' is not for factor analysis, which has no closed form; use 'auto' or 'em'")
+
+    def components(self, missing: str, count: int) -> Request:
+        """Return the request for principal components to start from."""
+        return Request(
+            count, self.scale, missing, self.solver, self.tol, self.memory, self.seed, keep_scatter=self.own_noise,
+            progress=self.progress,
+        )  # fmt: skip
+
+    def fit(self, source: Source) -> tuple[Latent, Sweeps]:
+        """Fit the model to a source."""
+        return fit_latent(source, self)
+
+    def plan(self, source: Source, extra_sweeps: int = 0) -> Plan:
+        """Plan the principal components that the fit starts from, and EM after them, without reading.
+
+        Iterations are as many as data give reason to: their number is not known, and is not counted.
+        """
+        k = self.most(source)
+        planned = self.components("mean", k).plan(source, extra_sweeps)
+        _, need, threads = self.check_memory(source)
+        return replace(
+            planned, peak_bytes=max(planned.peak_bytes, need.peak(threads)),
+            reason=f"{planned.reason}; EM, where it is needed, takes one sweep an iteration beside",
+        )  # fmt: skip
+
+    def check_memory(self, source: Source) -> tuple[Cut, Footprint, int]:
+        """Refuse what EM could not do under the memory limit, before anything is read; returns how it would be done."""
+        gaps = self.missing == "model" and self.method != "closed" and source.dtype.kind == "f"
+        try:
+            return plan_em(source, self.most(source), gaps, tile_dtype(source.dtype).itemsize, self.memory)
+        except MemoryLimitError as error:
+            if not gaps or isinstance(source, VariantSource):
+                raise
+            raise MemoryLimitError(f"{error}; if no values are missing, missing='error' needs less") from None
+
+    def most(self, source: Source) -> int:
+        """Return how many components to find: those asked for, or those to choose from."""
+        n, d = source.shape
+        largest = min(n, d) - 1
+        if largest < 1:
+            raise InputError(
+                f"{source.name}: {n} samples of {d} features leave no component beside the noise; 2 of each are needed"
+            )
+        k = self.n_components
+        if k == "auto":
+            return min(largest, MOST_CANDIDATES)
+        if k is None:
+            return min(GENOTYPE_COMPONENTS, largest) if isinstance(source, VariantSource) else largest
+        if isinstance(k, (int, np.integer)) and not isinstance(k, bool) and 1 <= k <= largest:
+            return int(k)
+        raise InputError(
+            f"n_components={k!r} cannot be used: give a whole number from 1 to {largest} (one less than the smaller of "
+            f"{n} samples and {d} features, so that there is noise), 'auto' to choose it, or None for as many as there "
+            "can be"
+        )
+
+
+@dataclass(frozen=True)
+class Latent:
+    """A fitted model x = W z + mu + noise, along principal axes; variances are of maximum likelihood (1 / n).
+
+    Attributes
+    ----------
+    factors, scaling : the parameters in units of the scaled features, about the centre of `scaling`.
+    log_likelihood : of all samples.
+    likelihoods : after each iteration; one value in closed form.
+    change : mean squared sine of the angles of EM's last turn; 0 in closed form.
+    certificate : (k,) of the principal components that a closed form stands on; None after EM.
+    missing : (d,) missing values of each feature.
+    used : (d,) which features of the source these are; None for all.
+    posterior : of the samples fitted, where the fit gave it.
+    choice : how k was chosen, if it was.
+    others : as for `Components`.
+    """
+
+    factors: Factors
+    scaling: Scaling
+    log_likelihood: float
+    likelihoods: tuple[float, ...]
+    change: float
+    certificate: Array | None
+    missing: Array
+    n_samples: int
+    converged: bool
+    advice: str
+    method: str
+    tile_dtype: str
+    sweep_seconds: tuple[float, ...]
+    n_iterations: int
+    bytes_read: int
+    seconds: float
+    genotypes: bool
+    used: Array | None
+    notes: tuple[str, ...]
+    sample_missing: Array | None = None
+    posterior: Posterior | None = None
+    choice: Choice | None = None
+
+    @property
+    def n_components(self) -> int:
+        """Latent dimensions, k."""
+        return self.factors.n_components
+
+    @property
+    def lengths(self) -> Array:
+        """Length of each column of W."""
+        return np.asarray(np.linalg.norm(self.factors.W, axis=0))
+
+    @property
+    def components(self) -> Array:
+        """Principal axes (k, d), unit rows."""
+        return np.asarray(self.factors.W.T / np.maximum(self.lengths, np.finfo(float).tiny)[:, None])
+
+    @property
+    def explained_variance(self) -> Array:
+        """Variance of the model along each axis, |w|^2 + s2 (1 / n)."""
+        return self.lengths**2 + float(np.mean(self.factors.noise))
+
+    @property
+    def total_variance(self) -> float:
+        """Trace of the model's covariance."""
+        noise = np.broadcast_to(self.factors.noise, len(self.factors.W))
+        return float((self.factors.W**2).sum() + noise.sum())
+
+    @property
+    def explained_variance_ratio(self) -> Array:
+        """Share of the model's variance along each axis."""
+        return self.explained_variance / self.total_variance
+
+    @property
+    def mean(self) -> Array:
+        """Mean of each feature by the model, in units of the data."""
+        return np.asarray(self.scaling.restore(self.factors.shift))
+
+    @property
+    def n_sweeps(self) -> int:
+        """Reads of all the data."""
+        return len(self.sweep_seconds)
+
+    @property
+    def scores(self) -> Array | None:
+        """Posterior means of the samples fitted, where the fit gave them."""
+        return None if self.posterior is None else self.posterior.mean
+
+    def axes(self, source: Source) -> tuple[Axis, Axis]:
+        """Return the samples and features of the source that was swept, which are those used."""
+        return source.samples, source.features
+
+
+def closed_form(found: Components, own_noise: bool = False) -> Factors:
+    """Return the parameters of maximum likelihood for complete data, from leading eigenvalues and the trace alone.
+
+    s2 = (trace - sum_i lambda_i) / (d - k),   W = V (Lambda - s2 I)^1/2,   eigenvalues with 1 / n
+
+    With noise of its own for each feature this is where EM starts from: psi_j is what W leaves of the variance.
+
+    References: Tipping & Bishop (1999), J. R. Stat. Soc. B 61, 611, eq. 7 and 8.
+    """
+    n, d, k = found.n_samples, len(found.mean), len(found.components)
+    values, trace = _likely(found)
+    noise = max((trace - float(values.sum())) / (d - k), LEAST_NOISE * trace / d)
+    W = found.components.T * np.sqrt(np.maximum(values - noise, 0.0))
+    if not own_noise:
+        return Factors(W, np.zeros(d), noise)
+    assert found.squares is not None
+    variances = found.squares / n
+    left = np.maximum(variances - (W**2).sum(axis=1), 0.05 * np.maximum(variances, noise))
+    return Factors(W, np.zeros(d), left)
+
+
+def fit_latent(source: Source, request: LatentRequest) -> tuple[Latent, Sweeps]:
+    """Fit probabilistic PCA or factor analysis; returns the model, and the sweeps over the data to go on with."""
+    started = time.monotonic()
+    most = request.most(source)
+    request.check_memory(source)
+    found, sweeps = _components(source, request, most)
+    gaps = bool(found.missing.any())
+    if gaps and request.method == "closed":
+        raise InputError(
+            f"{source.name}: {int(found.missing.sum())} missing value(s), but method='closed' is for complete data; "
+            "use method='em' or 'auto'"
+        )
+    source, scaling = _used_part(found, sweeps), found.scaling
+    del sweeps
+    spent = Spent(list(found.sweep_seconds), found.bytes_read)
+    choice = choose(source, found, request, spent) if request.n_components == "auto" else None
+    if choice is not None:
+        found = found.leading(choice.best)
+    own = request.own_noise
+    start = closed_form(found, own)
+    noise_share = float(np.sum(np.broadcast_to(start.noise, len(start.W)))) / (found.total_variance or 1.0)
+    dtype = np.dtype(np.float64) if noise_share < FLOAT32_NOISE else np.dtype(found.tile_dtype)
+    method = "em" if gaps or own or request.method == "em" else "closed"
+    start, scaling, squares = _observed_units(found, start, scaling, request)
+    swept = latent_sweeps(source, start.n_components, gaps, scaling, dtype, request.memory, request.progress)
+    if method == "closed":
+        value = closed_likelihood(*_likely(found), found.n_samples, len(found.mean))
+        fit = Fit(start, _shrunk(found, start), (value,), 0.0, 0, found.converged)
+        factors, R = start, np.eye(start.n_components)
+    else:
+        fit = _fit_em(swept, start, found, squares, gaps, request)
+        factors, R = fit.factors.rotated()
+    posterior = None if fit.posterior is None else fit.posterior.rotated(R)
+    advice = found.advice
+    if method == "em":
+        advice = "" if fit.converged else _not_converged(fit, request)
+    latent = Latent(
+        factors=factors,
+        scaling=scaling,
+        log_likelihood=fit.likelihoods[-1],
+        likelihoods=fit.likelihoods,
+        change=fit.change,
+        certificate=found.certificate if method == "closed" else None,
+        missing=found.missing,
+        n_samples=found.n_samples,
+        converged=fit.converged,
+        advice=advice,
+        method=method,
+        tile_dtype=str(dtype),
+        sweep_seconds=(*spent.seconds, *swept.seconds),
+        n_iterations=fit.n_steps,
+        bytes_read=spent.bytes_read + swept.bytes_read,
+        seconds=time.monotonic() - started,
+        genotypes=found.genotypes,
+        used=found.used,
+        notes=(),
+        sample_missing=found.sample_missing,
+        posterior=posterior,
+        choice=choice,
+    )
+    return replace(latent, notes=_notes(latent, found)), swept
+
+
+def _components(source: Source, request: LatentRequest, count: int) -> tuple[Components, Sweeps]:
+    """Return principal components with missing values at the mean; complete data need no sweep to know the mean."""
+    if request.missing == "error" or not isinstance(source, VariantSource):
+        try:
+            return fit_components(source, request.components("error", count))
+        except MissingValuesError as error:
+            if request.missing == "error":
+                raise MissingValuesError(str(error).replace("missing='mean'", "missing='model'")) from None
+            logger.info("there are missing values: they are left out of the likelihood")
+    return fit_components(source, request.components("mean", count))
+
+
+def _used_part(found: Components, sweeps: Sweeps) -> Source:
+    """Return the source that was swept, without the features left out."""
+    swept = sweeps.matrix.source
+    swept = swept.source if isinstance(swept, Resident) else swept
+    if found.used is not None and isinstance(swept, VariantSource):
+        swept = swept.take(variants=found.used)
+    return swept
+
+
+def _observed_units(
+    found: Components, start: Factors, scaling: Scaling, request: LatentRequest
+) -> tuple[Factors, Scaling, Array]:
+    """Return start, scaling and squares in units of the deviation of the observed values, if that is the unit.
+
+    Components with missing values at the mean divide by the deviation of all values, those at the mean included.
+    """
+    assert found.squares is not None
+    if request.scale != "unit" or scaling.scale is None or not found.missing.any():
+        return start, scaling, found.squares
+    n = found.n_samples
+    count = np.maximum(n - found.missing, 2)
+    ratio = np.where(found.squares > 0, np.sqrt((n - 1) / (count - 1)), 1.0)
+    noise = start.noise / ratio**2 if isinstance(start.noise, np.ndarray) else start.noise
+    return (
+        Factors(start.W / ratio[:, None], start.shift, noise),
+        Scaling(scaling.mean, scaling.scale * ratio),
+        found.squares / ratio**2,
+    )
+
+
+def _shrunk(found: Components, factors: Factors) -> Posterior | None:
+    """Return the posterior of complete data from scores t of the samples: <z_i> = w_i t_i / (w_i^2 + s2)."""
+    if found.scores is None:
+        return None
+    lengths = np.linalg.norm(factors.W, axis=0)
+    variances = lengths**2 + factors.noise
+    packed = np.diag(factors.noise / variances)[np.tril_indices(len(lengths))]
+    return Posterior(found.scores.astype(np.float64) * (lengths / variances), packed[None, :])
+
+
+def _fit_em(
+    sweeps: Sweeps, start: Factors, found: Components, squares: Array, gaps: bool, request: LatentRequest
+) -> Fit:
+    """Iterate: without a sweep where the scatter is at hand, else by the cut of the sweeps."""
+    least = LEAST_NOISE * float(squares.sum()) / max(1, int((found.n_samples - found.missing).sum()))
+    iteration: Any
+    if found.scatter is not None and not gaps and request.method == "auto":
+        scale = 1.0 if found.scale is None else found.scale
+        scatter = found.scatter / scale / np.reshape(scale, (-1, 1))
+        iteration = ByScatter(scatter, found.n_samples, request.accelerate, least)
+    else:
+        way = BySamples if sweeps.matrix.axis == 0 else ByFeatures
+        iteration = way(sweeps, squares, gaps, request.accelerate, least)
+
+    def tell(note: str) -> None:
+        sweeps.note = note
+
+    try:
+        return EM(
+            iteration, request.tol, request.max_iter, request.accelerate, ROUNDING[sweeps.matrix.dtype], tell
+        ).fit(start)  # fmt: skip
+    finally:
+        sweeps.rest()
+
+
+def _not_converged(fit: Fit, request: LatentRequest) -> str:
+    return (
+        f"EM stopped after {request.max_iter} iterations; the last turned the subspace by {math.sqrt(fit.change):.1e} "
+        f"(sine), asked was {request.tol:g}: raise max_iter or tol, or ask for fewer components"
+    )
+
+
+def _notes(latent: Latent, found: Components) -> tuple[str, ...]:
+    """Say what to mind: what was left out, components that are alike, features without values, data without noise."""
+    spectrum = replace(
+        found,
+        explained_variance=latent.explained_variance,
+        following=None if latent.method == "em" else found.following,
+    )
+    notes = [note for note in found.notes if "distinguishable" not in note]
+    if not isinstance(latent.factors.noise, np.ndarray):
+        notes += not_distinguishable(spectrum)
+        if latent.factors.noise <= 2 * LEAST_NOISE * latent.total_variance / len(found.mean):
+            notes.append(
+                f"the data have no variance beyond {latent.n_components} components: the noise is zero, and the "
+                "likelihood has no bound; ask for fewer components"
+            )
+    empty = int((found.missing == found.n_samples).sum())
+    if empty:
+        notes.append(f"{empty} feature(s) have no value at all: their weights are zero, their mean is not known")
+    if latent.choice is not None:
+        notes.append(latent.choice.note)
+    return tuple(notes)
+
+
+def with_posterior(latent: Latent, sweeps: Sweeps, sink: Callable[[int, Array, Array], None] | None = None) -> Latent:
+    """Return the model with what is known of the samples fitted; a sweep, into the sink if given, if the fit did not.
+
+    Samples without any value are noted.
+    """
+    posterior, empty = latent.posterior, 0
+    if posterior is None:
+        posterior, _, observed = infer(sweeps, latent.factors, bool(latent.missing.any()), sink)
+        sweeps.rest()
+        empty = int((observed == 0).sum())
+    elif latent.missing.any():
+        empty = int((posterior.deviations() > 1 - 1e-12).all(axis=1).sum())
+    notes = latent.notes
+    if empty:
+        notes += (f"{empty} sample(s) have no value at all: what is known of them is the prior, mean zero",)
+    swept = sweeps.seconds[-1:] if latent.posterior is None else []
+    kept = None if sink is not None and latent.posterior is None else posterior
+    return replace(latent, posterior=kept, notes=notes, sweep_seconds=(*latent.sweep_seconds, *swept))
+
+
+def matching_latent(latent: Latent, match: Match) -> Latent:
+    """Return the model of the variants that match, for data that count the alleles as the new ones do."""
+    sign = np.where(match.flipped, -1.0, 1.0)
+    part = latent.factors.part(match.fitted)
+    factors = replace(part, W=part.W * sign[:, None], shift=part.shift * sign)
+    mean = latent.scaling.mean[match.fitted]
+    scaling = replace(latent.scaling.take(match.fitted), mean=np.where(match.flipped, 2 - mean, mean))
+    return replace(latent, factors=factors, scaling=scaling, used=None)
+
+
+def infer_latent(
+    source: Source, latent: Latent, missing: str, memory: Any = None, progress: Progress = silent
+) -> tuple[Posterior, Array, Array]:
+    """Return what is known of z of samples, their log-likelihood, and how many values each has; one sweep."""
+    if source.shape[1] != len(latent.scaling.mean):
+        raise InputError(
+            f"{source.name}: X has {source.shape[1]} features, but the model was fitted on "
+            f"{len(latent.scaling.mean)} features; give the same features in the same order"
+        )
+    gaps = missing == "model" and source.dtype.kind == "f"
+    sweeps = latent_sweeps(
+        source, latent.n_components, gaps, latent.scaling, tile_dtype(source.dtype), memory, progress
+    )
+    return infer(sweeps, latent.factors, gaps, check=True)
+
+
+@dataclass
+class Spent:
+    """What sweeps took beside those of the fit itself."""
+
+    seconds: list[float] = field(default_factory=list)
+    bytes_read: int = 0
+
+    def add(self, seconds: Sequence[float], bytes_read: int) -> None:
+        """Count some more."""
+        self.seconds += seconds
+        self.bytes_read += bytes_read
+
+
+def choose(source: Source, found: Components, request: LatentRequest, spent: Spent) -> Choice:
+    """Choose the number of components."""
+    n, d = source.shape
+    gaps = bool(found.missing.any())
+    criterion = request.criterion
+    if criterion == "auto":
+        criterion = "heldout" if gaps or request.own_noise or n <= d else "evidence"
+    if criterion == "heldout":
+        return choose_by_held_out(source, request, len(found.components), spent)
+    if gaps or request.own_noise:
+        raise InputError(f"criterion={criterion!r} is for probabilistic PCA of complete data; use criterion='heldout'")
+    values, trace = _likely(found)
+    curve = (evidence if criterion == "evidence" else bic)(values, trace, n, d)
+    return Choice(criterion, np.arange(1, len(values) + 1), curve, int(np.argmax(curve)) + 1)
+
+
+def _likely(found: Components) -> tuple[Array, float]:
+    """Return eigenvalues and trace of maximum likelihood: with 1 / n."""
+    shrink = (found.n_samples - 1) / found.n_samples
+    return found.explained_variance * shrink, found.total_variance * shrink
+
+
+def choose_by_held_out(source: Source, request: LatentRequest, most: int, spent: Spent) -> Choice:
+    """Choose k by the likelihood of values left out at random, given those of the same sample that are left in.
+
+    log p(left out | left in) = log p(all) - log p(left in): a fit on what is left in, and two more sweeps. Candidates
+    are 1, 2, ... until two in a row are no better than one before; of those that are as good as the best within the
+    standard error of the difference, the smallest is taken.
+    """
+    held = HeldOut(source, HELD_OUT, request.seed or 0)
+    asked = replace(request.components("mean", most), scale=Request(scale=request.scale).of(source).scale)
+    found, sweeps = fit_components(held, replace(asked, keep_scatter=False))
+    spent.add(found.sweep_seconds, found.bytes_read)
+    del sweeps
+    curve: list[Array] = []
+    for k in range(1, most + 1):
+        part = found.leading(k)
+        start, scaling, squares = _observed_units(part, closed_form(part, request.own_noise), part.scaling, request)
+        left_in, whole = (
+            latent_sweeps(data, k, True, scaling, np.dtype(found.tile_dtype), request.memory, request.progress)
+            for data in (held, source)
+        )
+        left_in.stage = whole.stage = f"held out, k = {k}"
+        fit = _fit_em(left_in, start, part, squares, True, request)
+        curve.append(infer(whole, fit.factors, True)[1] - infer(left_in, fit.factors, True)[1])
+        for sweeps in (left_in, whole):
+            sweeps.rest()
+            spent.add(sweeps.seconds, sweeps.bytes_read)
+        if k - 1 - int(np.argmax(np.sum(curve, axis=1))) >= PATIENCE:
+            break
+    return Choice("heldout", np.arange(1, len(curve) + 1), np.sum(curve, axis=1), simplest(np.array(curve)))

@@ -1,0 +1,82 @@
+"""Sweeps of latent models: how they are cut, and what memory they take, before anything is read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from streampca.accumulators import Statistic
+from streampca.budget import Cut, Footprint, cut, footprint, memory_limit, process_bytes, thread_count, threads_that_fit
+from streampca.matrix import Matrix, tile_dtype
+from streampca.progress import Progress
+from streampca.scaling import Scaling
+from streampca.solvers.em import MEMORY
+from streampca.solvers.factor_sweeps import Step
+from streampca.sources import Source
+from streampca.sources.genotypes import VariantSource
+from streampca.sources.resident import Resident
+from streampca.sweeps import Sweeps, active_client
+
+
+def latent_sweeps(
+    source: Source, k: int, gaps: bool, scaling: Scaling, dtype: np.dtype[Any], memory: Any, progress: Progress
+) -> Sweeps:
+    """Return sweeps for EM and what follows it, over a source whose features are all used."""
+    planned, need, threads = plan_em(source, k, gaps, dtype.itemsize, memory)
+    spare = memory_limit(memory) - need.peak(threads)
+    if source.costly and active_client() is None and spare > 0:
+        source = Resident(source, min(spare * 3 // 4, source.n_bytes))
+    matrix = Matrix(
+        source, planned.axis, dtype, "mean" if gaps else "error", None, scaling, planned.partitions, planned.slab_length
+    )
+    return Sweeps(matrix, threads, progress)
+
+
+def plan_em(source: Source, k: int, gaps: bool, itemsize: int, memory: Any) -> tuple[Cut, Footprint, int]:
+    """Plan sweeps of EM: cut along the axis that is cheap to read, if memory allows, else along the other."""
+    limit = memory_limit(memory)
+    by_rows = source.chunks[0] * source.shape[1] <= source.shape[0] * source.chunks[1]
+    axes = (1,) if isinstance(source, VariantSource) else (0, 1) if by_rows else (1, 0)
+    needs = [_need(source, axis, k, gaps, itemsize) for axis in axes]
+    fitting = [(planned, need) for planned, need in needs if need.peak(1) <= limit]
+    planned, need = fitting[0] if fitting else min(needs, key=lambda pair: pair[1].peak(1))
+    what = f"EM of {k} components on {' x '.join(map(str, source.shape))}"
+    return planned, need, threads_that_fit(need, limit, min(thread_count(), len(planned.partitions)), what)
+
+
+def _need(source: Source, axis: int, k: int, gaps: bool, itemsize: int) -> tuple[Cut, Footprint]:
+    """Return the cut along an axis, and the memory that EM then takes."""
+    n, d = source.shape
+    N = source.shape[1 - axis]
+    width = (k + 1) * (k + 2) // 2 + 1
+    sums = k + 1 + (width if gaps else 0)
+    partial = 8 * N * sums
+    planned = cut(source, axis, partial)
+    length = Step.rows_of(k, Statistic().tile_length(N, itemsize))
+    tile = itemsize * N * (length + k + 1) + 8 * length * 6 * (k + 1) ** 2
+    # The other side's rows with their products, in both types; Anderson's differences; parameters and posteriors.
+    side = N * ((itemsize + 16) * sums + 8 * (k + 1) * (MEMORY + 5))
+    found = 8 * d * (k + 1) * 6 + (8 * n * (k + k * (k + 1) // 2) * 3 if axis == 1 else 0)
+    return planned, footprint(source, planned, tile, partial, side + found, process_bytes())
+
+
+def imputing_sweeps(source: Source, memory: Any, progress: Progress) -> tuple[Sweeps, int]:
+    """Plan a sweep over the values as they are, and the length of its tiles, of which partitions hold a whole number.
+
+    Genotypes are cut along variants, all else along samples.
+    """
+    axis = int(isinstance(source, VariantSource))
+    planned, dtype = cut(source, axis, 0), tile_dtype(source.dtype)
+    wanted = Statistic().tile_length(source.shape[1 - axis], dtype.itemsize)
+    slab = planned.slab_length
+    length = next((part for part in range(min(wanted, slab), wanted // 8, -1) if slab % part == 0), slab)
+    regular = all(start % length == 0 for start, _ in planned.partitions)
+    tile = 3 * dtype.itemsize * source.shape[1 - axis] * length
+    need = footprint(source, planned, tile, 0, 0, process_bytes())
+    # Where partitions share a chunk of what is written, one of them writes at a time.
+    most = min(thread_count(), len(planned.partitions)) if regular else 1
+    threads = threads_that_fit(need, memory_limit(memory), most, "imputing")
+    scaling = Scaling(np.zeros(source.shape[1]))
+    matrix = Matrix(source, axis, dtype, "mean", None, scaling, planned.partitions, planned.slab_length)
+    return Sweeps(matrix, threads, progress), length

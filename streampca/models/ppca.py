@@ -1,0 +1,424 @@
+"""The `PPCA` and `FactorAnalysis` estimators: latent factors with their likelihood, over data of any size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from streampca.errors import InputError
+from streampca.gaps import Gaps
+from streampca.matrix import Defects, tile_dtype
+from streampca.models.components import DEFAULT_TOL
+from streampca.models.dataset import as_dataset, latent_attributes, latent_variables
+from streampca.models.estimator import Estimator, like
+from streampca.models.genotypes import fit_genotypes
+from streampca.models.latent import (
+    DEFAULT_ITERATIONS,
+    Latent,
+    LatentRequest,
+    fit_latent,
+    infer_latent,
+    matching_latent,
+    with_posterior,
+)
+from streampca.progress import Progress, silent
+from streampca.solvers.factor_sweeps import samples_of
+from streampca.solvers.factors import Packing, Posterior, Side
+from streampca.sources import Source
+from streampca.sources.genotypes import VariantSource
+from streampca.sweeps import lazy_rows
+
+if TYPE_CHECKING:
+    import xarray
+
+Array = NDArray[Any]
+
+
+class LatentEstimator(Estimator):
+    """What probabilistic PCA and factor analysis share: all but the kind of noise."""
+
+    _found: Latent
+    _own_noise: bool
+
+    def fit(self, X: Any, y: None = None, *, sample_dims: Sequence[str] | None = None) -> LatentEstimator:  # noqa: ARG002
+        """Fit the model to X: an array, a path, or anything that `open_source` takes.
+
+        Parameters
+        ----------
+        X : samples x features.
+        y : ignored.
+        sample_dims : dimensions of labelled data that make up the samples; the first one unless given.
+        """
+        self._fit(self._source(X, sample_dims, reset=True))
+        return self
+
+    def _fit(self, source: Source, scores: bool = False) -> Source:
+        """Fit, and find what is known of the samples if asked for; returns the source that was swept."""
+        request = self._request()
+        if isinstance(source, VariantSource):
+            self._found, sweeps, _ = fit_genotypes(source, request)
+        else:
+            self._found, sweeps = fit_latent(source, request)
+        if scores or self._found.posterior is not None:
+            self._found = with_posterior(self._found, sweeps)
+        sweeps.rest()
+        self._set_attributes(source, sweeps.matrix.source)
+        return sweeps.matrix.source
+
+    def fit_transform(self, X: Any, y: None = None, *, sample_dims: Sequence[str] | None = None) -> Any:  # noqa: ARG002
+        """Fit, and return the posterior mean of z of each sample; at most one sweep more than `fit`."""
+        source = self._source(X, sample_dims, reset=True)
+        self._fit(source, scores=True)
+        assert self._found.posterior is not None
+        return like(X, self._found.posterior.mean.astype(tile_dtype(source.dtype)), source)
+
+    def transform(self, X: Any) -> Any:
+        """Return the posterior mean of z of each sample, from the values that it has; one sweep.
+
+        Dask in, lazy Dask out; xarray in, xarray out.
+        """
+        check_is_fitted(self)
+        if type(X).__module__.startswith("dask.array") and not self._found.genotypes:
+            source = self._source(X, None, reset=False)
+            means = partial(_block_means, found=self._found, missing=self.missing)
+            return lazy_rows(X.reshape(source.shape), means, self._found.n_components, tile_dtype(source.dtype))
+        posterior, _, source = self._infer(X)
+        return like(X, posterior.mean.astype(tile_dtype(source.dtype)), source)
+
+    def posterior(self, X: Any) -> tuple[Array, Array]:
+        """Return mean (n, k) and covariance (n, k, k) of z of each sample: M_n^-1 W'(x - mu) / s2, and M_n^-1.
+
+        M_n = I + W'W / s2 over the features that the sample has: one with few values has a wide posterior, one with
+        none has the prior, mean zero and covariance I.
+        """
+        posterior, _, _ = self._infer(X)
+        k = self._found.n_components
+        return posterior.mean, np.broadcast_to(
+            Packing(k).unpacked(posterior.covariance), (len(posterior.mean), k, k)
+        ).copy()  # fmt: skip
+
+    def score_samples(self, X: Any) -> Array:
+        """Return the log-likelihood of the values that each sample has; of the scaled features, if scaled."""
+        return self._infer(X)[1]
+
+    def score(self, X: Any, y: None = None) -> float:  # noqa: ARG002
+        """Return the mean log-likelihood of the samples."""
+        return float(np.mean(self.score_samples(X)))
+
+    def _infer(self, X: Any, found: Latent | None = None) -> tuple[Posterior, Array, Source]:
+        """Return what is known of the samples in X, their log-likelihood, and X as it was opened."""
+        check_is_fitted(self)
+        source, found = self._source(X, None, reset=False), found or self._found
+        opened = source
+        if found.genotypes:
+            genotypes, match = self._matched(source)
+            source, found = genotypes.take(variants=match.new), matching_latent(found, match)
+        missing = "model" if found.genotypes else self.missing
+        posterior, likelihood, _ = infer_latent(source, found, missing, self.memory, self.progress or silent)
+        return posterior, likelihood, opened
+
+    def inverse_transform(self, X: Any) -> Any:
+        """Map latent points to samples: W z + mu, in units of the data."""
+        check_is_fitted(self)
+        found = self._found
+        Z = X if type(X).__module__.startswith("dask.array") else np.asarray(X)
+        return found.scaling.restore(Z @ found.factors.W.T + found.factors.shift)
+
+    def reconstruct(self, X: Any, *, projection: str = "posterior") -> Array:
+        """Return each sample as the model sees it, in units of the data.
+
+        Parameters
+        ----------
+        projection : "posterior", W <z> + mu; or "orthogonal", the nearest point of the subspace.
+
+        The two differ. The posterior mean <z> = (W'W + s2 I)^-1 W'(x - mu) is drawn towards zero, for part of the
+        distance from mu is noise: along axis i by the factor w_i^2 / (w_i^2 + s2). It is the better guess of what the
+        sample would be without its noise, and so of values that are missing. The orthogonal projection, the limit of
+        s2 to 0, W (W'W)^-1 W'(x - mu) + mu, is nearest to the sample as it is: it is what PCA gives, and has the least
+        squared error. Both lie in the same subspace.
+        """
+        if projection not in ("posterior", "orthogonal"):
+            raise InputError(f"projection={projection!r} is not known; use 'posterior' or 'orthogonal'")
+        check_is_fitted(self)
+        found = self._found
+        if projection == "orthogonal":
+            found = replace(found, factors=replace(found.factors, noise=found.factors.noise * 1e-12))
+        posterior, _, _ = self._infer(X, found)
+        return np.asarray(self.inverse_transform(posterior.mean))
+
+    def impute(self, X: Any) -> Array:
+        """Return X with each missing value at its mean given the values that its sample has; others as they are.
+
+        For arrays that fit in memory; `streampca impute` and `results.impute_to_store` write to a store.
+        """
+        if self.missing != "model":
+            raise InputError("missing='error' allows no missing values to impute; use missing='model'")
+        filled = self.reconstruct(X)
+        source = self._source(X, None, reset=False)
+        values = np.array(source.read(slice(0, source.shape[0]), slice(0, source.shape[1]))[0], dtype=filled.dtype)
+        absent = np.isnan(values)
+        values[absent] = filled[absent]
+        return values
+
+    def sample(self, n_samples: int = 1, random_state: Any = None) -> Array:
+        """Draw samples from the model, in units of the data."""
+        check_is_fitted(self)
+        rng = check_random_state(random_state)
+        factors = self._found.factors
+        Z = rng.standard_normal((n_samples, factors.n_components))
+        noise = rng.standard_normal((n_samples, len(factors.W))) * np.sqrt(factors.noise)
+        return np.asarray(self._found.scaling.restore(Z @ factors.W.T + factors.shift + noise))
+
+    def get_covariance(self) -> Array:
+        """Return the model's covariance (d x d), W W' + noise, of the scaled features, if scaled."""
+        check_is_fitted(self)
+        W = self._found.factors.W
+        covariance = W @ W.T
+        covariance.flat[:: len(W) + 1] += self._found.factors.noise
+        return np.asarray(covariance)
+
+    def get_precision(self) -> Array:
+        """Return the inverse of the model's covariance, by the k x k system."""
+        check_is_fitted(self)
+        factors = self._found.factors
+        weights = np.broadcast_to(1.0 / np.asarray(factors.noise), len(factors.W))
+        weighted = factors.W * weights[:, None]
+        inner = np.linalg.inv(np.eye(factors.n_components) + factors.W.T @ weighted)
+        precision = -weighted @ inner @ weighted.T
+        precision.flat[:: len(weights) + 1] += weights
+        return np.asarray(precision)
+
+    def _request(self) -> LatentRequest:
+        raise NotImplementedError
+
+    def _set_attributes(self, opened: Source, swept: Source) -> None:
+        found = self._found
+        self.mean_ = found.mean
+        self.scale_ = found.scaling.scale
+        self.noise_variance_ = found.factors.noise
+        self.log_likelihood_ = found.log_likelihood
+        self.loglike_ = list(found.likelihoods)
+        self.converged_ = found.converged
+        self.advice_ = found.advice
+        self.notes_ = found.notes
+        self.method_ = found.method
+        self.n_iter_ = max(1, found.n_iterations)
+        self.n_sweeps_ = found.n_sweeps
+        self.n_components_ = found.n_components
+        self.n_samples_ = found.n_samples
+        self.n_features_in_ = opened.shape[1] if found.used is None else len(found.mean)
+        samples, features = swept.samples, swept.features
+        self._labels = (samples, features)
+        self._origin = (opened.name, opened.fingerprint())
+
+    @property
+    def result_(self) -> xarray.Dataset:
+        """All that was found, as a labelled Dataset with its provenance."""
+        check_is_fitted(self)
+        assert self._labels is not None
+        parameters = {name: value for name, value in self.get_params().items() if name != "progress"}
+        variables, coords = latent_variables(self._found, *self._labels)
+        return as_dataset(variables, coords, latent_attributes(self._found, *self._origin, parameters))
+
+    def __sklearn_tags__(self) -> Any:
+        """Say which types are kept, and that NaN is allowed."""
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        tags.input_tags.allow_nan = self.missing == "model"
+        return tags
+
+    @property
+    def _n_features_out(self) -> int:
+        return self._found.n_components
+
+
+def _block_means(block: Array, *, found: Latent, missing: str) -> Array:
+    """Return the posterior means of one block of a lazy array."""
+    T = np.empty(block.shape, tile_dtype(block.dtype))
+    found.scaling.apply(T, block, slice(None))
+    gaps = None
+    if block.dtype.kind == "f" and not np.isfinite(block).all():
+        Defects.of(block).refuse("mean" if missing == "model" else "error", "a block of the Dask array")
+        gaps = Gaps.where(np.isnan(T))
+        T[np.isnan(T)] = 0
+    side = Side.of_features(found.factors, gaps is not None, T.dtype)
+    off = None if gaps is None or side.gaps is None else gaps.sums_of_rows(side.gaps)
+    products = (T @ side.rows)[:, : found.n_components + 1].astype(np.float64)
+    posterior, _ = samples_of(T, products, off, side, found.factors)
+    return posterior.mean.astype(T.dtype)
+
+
+class PPCA(LatentEstimator):
+    """Probabilistic principal component analysis of data that need not fit in memory, and may have gaps.
+
+    x = W z + mu + noise,  z ~ N(0, I),  noise ~ N(0, s2 I):  x ~ N(mu, W W' + s2 I), by maximum likelihood
+
+    Complete data have a closed form: W = V (L - s2 I)^1/2 from the k leading eigenvalues of the covariance (1 / n), and
+    s2 the mean of all others, which the trace gives. Of data with gaps, the likelihood is that of the values that are
+    there: missing ones are not filled in, they are left out, and EM finds the maximum (`streampca.solvers.em`), a
+    sweep for each iteration.
+
+    Parameters
+    ----------
+    n_components : int, "auto" or None
+        Number of components, at most min(n_samples, n_features) - 1; "auto" chooses it by `criterion`; None takes as
+        many as there can be, 10 of genotype files.
+    method : "auto", "closed" or "em"
+        "auto" is "closed" for complete data, "em" for data with gaps.
+    scale : "auto", None, "unit" or "patterson"
+        As for `PCA`; "unit" is the standard deviation of the values that are there.
+    missing : "model" or "error"
+        "model" leaves NaN, and missing genotypes, out of the likelihood; "error" refuses them.
+    criterion : "auto", "evidence", "bic" or "heldout"
+        For n_components="auto": Minka's evidence; the Bayesian information criterion; or the likelihood of a twentieth
+        of the values that is left out, given the others, which also does for data with gaps. "auto" is "evidence" for
+        complete data of more samples than features, else "heldout".
+    solver : str
+        Of the principal components that it starts from, as for `PCA`.
+    tol : float
+        Of EM: the sine of the angle that the last iteration may still turn the subspace by. Of the components that it
+        starts from: the largest certificate allowed.
+    max_iter : int
+        Iterations of EM, each one sweep.
+    accelerate : bool
+        Let EM expand its parameters and extrapolate: fewer sweeps to the same answer. The likelihood never falls.
+    memory, random_state, progress
+        As for `PCA`.
+
+    Attributes
+    ----------
+    components_ : (n_components, n_features), principal axes, orthonormal rows, the largest entry of each positive.
+    explained_variance_, explained_variance_ratio_ : (n_components,) |w_i|^2 + s2, with 1 / n, and their share of all.
+    noise_variance_ : s2.
+    mean_, scale_ : (n_features,); the mean of a feature with gaps is that of the model, not of the values there are.
+    log_likelihood_, loglike_ : of all samples; and after each iteration.
+    method_, n_iter_, n_sweeps_, converged_, advice_, notes_ : what was done, and what to know or do.
+    choice_ : criterion, candidates and values, after n_components="auto".
+    result_ : xarray.Dataset of all this.
+
+    Examples
+    --------
+    >>> import numpy as np, streampca
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(500, 2)) @ rng.normal(size=(2, 8)) + 0.1 * rng.normal(size=(500, 8))
+    >>> X[rng.random(X.shape) < 0.2] = np.nan
+    >>> model = streampca.PPCA(n_components=2).fit(X)
+    >>> model.method_, round(float(model.noise_variance_), 2)
+    ('em', 0.01)
+    """
+
+    _own_noise = False
+
+    def __init__(
+        self,
+        n_components: int | str | None = None,
+        *,
+        method: str = "auto",
+        scale: str | None = "auto",
+        missing: str = "model",
+        criterion: str = "auto",
+        solver: str = "auto",
+        tol: float = DEFAULT_TOL,
+        max_iter: int = DEFAULT_ITERATIONS,
+        accelerate: bool = True,
+        memory: str | int | None = None,
+        random_state: Any = 0,
+        progress: Progress | None = None,
+    ):
+        self.n_components = n_components
+        self.method = method
+        self.scale = scale
+        self.missing = missing
+        self.criterion = criterion
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.accelerate = accelerate
+        self.memory = memory
+        self.random_state = random_state
+        self.progress = progress
+
+    def _request(self) -> LatentRequest:
+        return LatentRequest(
+            self.n_components, self.method, False, self.scale, self.missing, self.criterion, self.solver, self.tol,
+            self.max_iter, self.accelerate, self.memory, self._seed(), self.progress or silent,
+        )  # fmt: skip
+
+    def _set_attributes(self, opened: Source, swept: Source) -> None:
+        super()._set_attributes(opened, swept)
+        found = self._found
+        self.components_ = found.components
+        self.explained_variance_ = found.explained_variance
+        self.explained_variance_ratio_ = found.explained_variance_ratio
+        self.choice_ = found.choice
+
+
+class FactorAnalysis(LatentEstimator):
+    """Factor analysis of data that need not fit in memory, and may have gaps.
+
+    x = W z + mu + noise,  z ~ N(0, I),  noise ~ N(0, psi_j) in feature j:  x ~ N(mu, W W' + diag(psi))
+
+    Unlike in probabilistic PCA each feature has noise of its own, so that what a feature does not share with others is
+    noise, however large; scaling features changes nothing but their units. There is no closed form: EM starts from the
+    principal components. Complete data of so few features that their covariance fits the memory limit take one sweep
+    in all; other data take one for each iteration.
+
+    Parameters
+    ----------
+    n_components, scale, missing, tol, max_iter, accelerate, memory, random_state, progress
+        As for `PPCA`; "auto" is by held-out values.
+    method : "auto" or "em"
+        "em" sweeps for each iteration, "auto" iterates on the covariance where it can.
+
+    Attributes
+    ----------
+    components_ : (n_components, n_features), the loadings W', rotated so that W' diag(1 / psi) W is diagonal.
+    noise_variance_ : (n_features,) psi.
+    mean_, scale_, log_likelihood_, loglike_, n_iter_, n_sweeps_, converged_, advice_, notes_, choice_, result_ : as for
+        `PPCA`.
+    """
+
+    _own_noise = True
+
+    def __init__(
+        self,
+        n_components: int | str | None = None,
+        *,
+        method: str = "auto",
+        scale: str | None = "auto",
+        missing: str = "model",
+        tol: float = DEFAULT_TOL,
+        max_iter: int = 1000,
+        accelerate: bool = True,
+        memory: str | int | None = None,
+        random_state: Any = 0,
+        progress: Progress | None = None,
+    ):
+        self.n_components = n_components
+        self.method = method
+        self.scale = scale
+        self.missing = missing
+        self.tol = tol
+        self.max_iter = max_iter
+        self.accelerate = accelerate
+        self.memory = memory
+        self.random_state = random_state
+        self.progress = progress
+
+    def _request(self) -> LatentRequest:
+        return LatentRequest(
+            self.n_components, self.method, True, self.scale, self.missing, "auto", "auto", self.tol, self.max_iter,
+            self.accelerate, self.memory, self._seed(), self.progress or silent,
+        )  # fmt: skip
+
+    def _set_attributes(self, opened: Source, swept: Source) -> None:
+        super()._set_attributes(opened, swept)
+        self.components_ = self._found.factors.W.T
+        self.choice_ = self._found.choice

@@ -1,0 +1,324 @@
+"""What sweeps compute for latent factors: either step of EM with the sums for the other, inference, imputation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streampca.accumulators import Statistic, add_product
+from streampca.buffers import scratch
+from streampca.gaps import Gaps
+from streampca.scaling import Scaling
+from streampca.solvers.factors import (
+    Factors,
+    Posterior,
+    Side,
+    brought,
+    dimensions,
+    e_step,
+    m_step,
+    padded,
+    second_moments,
+    sum_of,
+)
+from streampca.sweeps import Sweeps, one_blas_thread
+
+Array = NDArray[Any]
+
+# Size of the k x k matrices of the rows that are stepped at a time.
+PIECE_BYTES = 4 << 20
+# Values imputed at a time.
+IMPUTED_AT_A_TIME = 1 << 16
+
+
+@dataclass
+class Sums:
+    """What a sweep adds up.
+
+    Attributes
+    ----------
+    products : A'Y (N x (k + 1)) for what each row of A brings, Y.
+    off : (N, width + 1) sums beside the gaps, for each column of A; None without gaps.
+    total : (width + 1,) the same over all rows.
+    numbers : sums of a step's own.
+    pieces : what was found for each row of A.
+    """
+
+    products: Array
+    off: Array | None
+    total: Array
+    numbers: Array
+    pieces: list[tuple[Array, ...]] = field(default_factory=list)
+
+    def __add__(self, other: Sums) -> Sums:
+        off = None if self.off is None or other.off is None else self.off + other.off
+        return Sums(
+            self.products + other.products, off, self.total + other.total, self.numbers + other.numbers,
+            self.pieces + other.pieces,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Step(Statistic):
+    """One step for the rows that a sweep meets, and the sums for the other step."""
+
+    side: Side
+
+    @property
+    def wants_gaps(self) -> bool:  # type: ignore[override]
+        """Tell whether there may be missing entries."""
+        return self.side.gaps is not None
+
+    @property
+    def k(self) -> int:
+        """Latent dimensions."""
+        return dimensions(self.side.total)
+
+    @staticmethod
+    def rows_of(k: int, length: int) -> int:
+        """Return how many rows a tile may have: no more than PIECE_BYTES of k x k matrices."""
+        return int(np.clip(PIECE_BYTES // (8 * (k + 1) ** 2), 64, length))
+
+    def tile_length(self, n_full: int, itemsize: int) -> int:
+        """Return as many rows as is good for the products and their matrices."""
+        return self.rows_of(self.k, super().tile_length(n_full, itemsize))
+
+    def zero(self, n_full: int) -> Sums:
+        """Return sums of nothing."""
+        width = len(self.side.total)
+        off = np.zeros((n_full, width)) if self.wants_gaps else None
+        return Sums(np.zeros((n_full, self.side.rows.shape[1]), order="F"), off, np.zeros(width), np.zeros(3))
+
+    def update(self, value: Sums, A: Array, start: int, gaps: Gaps | None = None) -> None:
+        """Take the step for the rows of this tile, and add what they bring."""
+        rows, beside = self.rows(value, A, start, gaps)
+        beside = np.broadcast_to(beside, (len(A), beside.shape[1])).astype(A.dtype, order="C")
+        add_product(value.products, padded(rows, A.dtype), A)
+        value.total += sum_of(beside)
+        if gaps is not None and value.off is not None:
+            gaps.add_to_columns(beside, value.off)
+
+    def rows(self, value: Sums, A: Array, start: int, gaps: Gaps | None) -> tuple[Array, Array]:
+        """Return what each row of A brings to the products, and to the sums beside the gaps."""
+        raise NotImplementedError
+
+    def met(self, A: Array, gaps: Gaps | None) -> tuple[Array, Array | None]:
+        """Return the sums of each row of A over the other side: products, and what its missing entries take off."""
+        off = gaps.sums_of_rows(self.side.gaps) if gaps is not None and self.side.gaps is not None else None
+        return (A @ self.side.rows)[:, : self.k + 1].astype(np.float64), off
+
+    def finish(self, value: Any, start: int) -> Any:  # noqa: ARG002
+        """Return the sums without the columns of zeros."""
+        value.products = value.products[:, : self.k + 1]
+        return value
+
+
+@dataclass(frozen=True)
+class SampleStep(Step):
+    """The E-step of samples, and the sums for the M-step. Numbers: the log-likelihood."""
+
+    factors: Factors
+
+    def rows(self, value: Sums, A: Array, start: int, gaps: Gaps | None) -> tuple[Array, Array]:  # noqa: ARG002
+        """Return (<z>, 1) and <z~ z~'> of the samples met."""
+        posterior, likelihood = samples_of(A, *self.met(A, gaps), self.side, self.factors)
+        value.numbers += likelihood.sum(), 0.0, 0.0
+        rows = np.column_stack([posterior.mean, np.ones(len(A))])
+        return rows, np.column_stack([second_moments(rows, posterior.covariance), rows[:, -1:]])
+
+
+def samples_of(A: Array, products: Array, off: Array | None, side: Side, factors: Factors) -> tuple[Posterior, Array]:
+    """Return what is known of z of the samples that are the rows of A, and their log-likelihood."""
+    posterior, terms, shifted = e_step(products, off, side, factors)
+    own = isinstance(factors.noise, np.ndarray)
+    squares = np.multiply(A, A) @ factors.weights.astype(A.dtype) if own else np.einsum("ij,ij->i", A, A)
+    distance = squares.astype(np.float64) - 2 * products[:, -1] + shifted
+    return posterior, 0.5 * (terms - distance / factors.common)
+
+
+@dataclass(frozen=True)
+class FeatureStep(Step):
+    """The M-step of features, and the sums for the E-step.
+
+    Numbers: residual squares, observed values, and squared deviations from mu in units of the noise.
+
+    Parameters
+    ----------
+    squares : (d,) sum of squares of each feature.
+    own_noise : whether each feature has its own noise, no less than `least`.
+    """
+
+    squares: Array
+    own_noise: bool
+    least: float
+
+    def rows(self, value: Sums, A: Array, start: int, gaps: Gaps | None) -> tuple[Array, Array]:
+        """Return (w, shift) / psi of the features met, and their products."""
+        products, off = self.met(A, gaps)
+        both, count = m_step(products, off, self.side.total)
+        squares, shift = self.squares[start : start + len(A)], both[:, -1]
+        residual = squares - (products * both).sum(axis=1)
+        noise = np.maximum(residual / np.maximum(count, 1), self.least) if self.own_noise else 1.0
+        part = Factors(both[:, :-1], shift, noise)
+        distance = (squares - 2 * shift * products[:, -1] + shift**2 * count) * part.weights
+        value.numbers += residual.sum(), count.sum(), distance.sum()
+        value.pieces.append((both, np.broadcast_to(noise, len(A))))
+        return brought(part)
+
+
+@dataclass(frozen=True)
+class GivenFeatures(Step):
+    """Features as they are, and the sums for the E-step.
+
+    Numbers: the squares of each sample, in units of the noise, and how many values it misses.
+    """
+
+    factors: Factors
+
+    def zero(self, n_full: int) -> Sums:
+        """Return sums of nothing."""
+        value = super().zero(n_full)
+        value.numbers = np.zeros((2, n_full))
+        return value
+
+    def rows(self, value: Sums, A: Array, start: int, gaps: Gaps | None) -> tuple[Array, Array]:
+        """Return (w, shift) / psi of the features met, and their products."""
+        part = self.factors.part(slice(start, start + len(A)))
+        squares = np.multiply(A, A, out=scratch("squares", A.shape, A.dtype))
+        value.numbers[0] += part.weights.astype(A.dtype) @ squares
+        if gaps is not None:
+            value.numbers[1] += np.diff(gaps.starts)
+        return brought(part)
+
+
+@dataclass(frozen=True)
+class Inference(Step):
+    """What is known of z of samples, cut along samples, and their log-likelihood, as pieces in order.
+
+    With a `sink`, means and deviations of a partition go there as (start, means, deviations).
+    """
+
+    factors: Factors
+    sink: Callable[[int, Array, Array], None] | None = None
+
+    def zero(self, n_full: int) -> Any:  # noqa: ARG002
+        """Return no pieces."""
+        return []
+
+    def update(self, value: Any, A: Array, start: int, gaps: Gaps | None = None) -> None:  # noqa: ARG002
+        """Append the rows of this tile."""
+        posterior, likelihood = samples_of(A, *self.met(A, gaps), self.side, self.factors)
+        covariance = np.broadcast_to(posterior.covariance, (len(A), posterior.covariance.shape[1]))
+        observed = A.shape[1] - (np.zeros(len(A), np.int64) if gaps is None else gaps.of_each_row)
+        value.append((posterior.mean, covariance, likelihood, observed))
+
+    def finish(self, value: Any, start: int) -> Any:
+        """Join the pieces, and give means and deviations to the sink if there is one."""
+        mean, covariance, likelihood, observed = (np.concatenate(parts) for parts in zip(*value, strict=True))
+        if self.sink is not None:
+            self.sink(start, mean, Posterior(mean, covariance).deviations())
+            mean, covariance = mean[:0], covariance[:0]
+        return [(mean, covariance, likelihood, observed)]
+
+
+def infer(
+    sweeps: Sweeps, factors: Factors, gaps: bool, sink: Callable[[int, Array, Array], None] | None = None,
+    check: bool = False,
+) -> tuple[Posterior, Array, Array]:  # fmt: skip
+    """Return what is known of z of each sample, its log-likelihood, and how many values it has; one sweep.
+
+    Cut along samples, a sink gets means and deviations instead. Data that were not fitted need a `check` for values
+    that are no numbers.
+    """
+    matrix = sweeps.matrix
+    side = Side.of_features(factors, gaps, matrix.dtype)
+    if matrix.axis == 0:
+        pieces, _ = sweeps.run(Inference(side, factors, sink), "posterior", check)
+        mean, covariance, likelihood, observed = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
+        return Posterior(mean, covariance), likelihood, observed
+    sums, _ = sweeps.run(GivenFeatures(side, factors), "posterior", check)
+    posterior, terms, shifted = e_step_of_all(sums, factors, sweeps.threads)
+    squares, missing = sums.numbers
+    distance = squares - 2 * sums.products[:, -1] + shifted
+    return posterior, 0.5 * (terms - distance / factors.common), matrix.n_block - missing.astype(np.int64)
+
+
+def e_step_of_all(sums: Sums, factors: Factors, threads: int) -> tuple[Posterior, Array, Array]:
+    """Take the E-step of all samples from their sums, piece by piece."""
+    side = Side(np.empty(0), None, sums.total)
+
+    def piece(rows: slice) -> tuple[Posterior, Array, Array]:
+        return e_step(sums.products[rows], None if sums.off is None else sums.off[rows], side, factors)
+
+    found = in_pieces(piece, len(sums.products), factors.n_components, threads)
+    mean = np.concatenate([posterior.mean for posterior, _, _ in found])
+    covariance = [posterior.covariance for posterior, _, _ in found]
+    terms = np.concatenate([part for _, part, _ in found])
+    shifted = np.concatenate([part for _, _, part in found])
+    return Posterior(mean, covariance[0] if sums.off is None else np.concatenate(covariance)), terms, shifted
+
+
+@dataclass(frozen=True)
+class Imputation(Statistic):
+    """Fills in missing values: the mean of each given those that its sample has. The value is how many there were.
+
+    For a matrix of the values as they are, neither centred nor scaled.
+
+    Parameters
+    ----------
+    means : (n, k) posterior means of z.
+    factors, scaling : the model.
+    axis, length : along which the matrix is cut, and rows of a tile.
+    sink : gets (start, rows of A, filled) of each tile.
+    top : values are cut off at 0 and this; None to leave them.
+    """
+
+    means: Array
+    factors: Factors
+    scaling: Scaling
+    axis: int
+    length: int
+    sink: Callable[[int, Array], None]
+    top: float | None = None
+    wants_gaps: bool = True
+
+    def tile_length(self, n_full: int, itemsize: int) -> int:  # noqa: ARG002
+        """Return the length of a chunk of what is written."""
+        return self.length
+
+    def zero(self, n_full: int) -> Array:  # noqa: ARG002
+        """Return that there were none."""
+        return np.zeros(1, np.int64)
+
+    def update(self, value: Array, A: Array, start: int, gaps: Gaps | None = None) -> None:
+        """Fill in one tile, and hand it on."""
+        if gaps is not None:
+            value += len(gaps.rows)
+            columns = gaps.columns
+            for first in range(0, len(columns), IMPUTED_AT_A_TIME):
+                part = slice(first, first + IMPUTED_AT_A_TIME)
+                i, j = gaps.rows[part], columns[part]
+                A[i, j] = self._expected(*((start + i, j) if self.axis == 0 else (j, start + i)))
+        self.sink(start, A)
+
+    def _expected(self, samples: Array, features: Array) -> Array:
+        """Return the expected values of these features of these samples, one by one."""
+        product = np.einsum("ij,ij->i", self.means[samples], self.factors.W[features])
+        found = self.scaling.take(features).restore(product + self.factors.shift[features])
+        return np.asarray(found if self.top is None else np.clip(found, 0.0, self.top))
+
+
+T = TypeVar("T")
+
+
+def in_pieces(function: Callable[[slice], T], count: int, k: int, threads: int) -> list[T]:
+    """Return function of ranges of so many rows, in order; several at a time."""
+    step = Step.rows_of(k, count)
+    ranges = [slice(start, min(start + step, count)) for start in range(0, count, step)]
+    with one_blas_thread, ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(function, ranges))

@@ -1,0 +1,252 @@
+"""Latent factors: the parameters, what is known of the samples, and the two steps of EM as small least squares.
+
+See `streampca.solvers.em` for the model and how the steps become sweeps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Factors:
+    """The parameters: x = W z + shift + noise, in units of the scaled features, about their centre.
+
+    Attributes
+    ----------
+    W : (d, k).
+    shift : (d,) mu less the centre.
+    noise : s2, or psi (d,).
+    """
+
+    W: Array
+    shift: Array
+    noise: float | Array
+
+    @property
+    def n_components(self) -> int:
+        """Latent dimensions, k."""
+        return int(self.W.shape[1])
+
+    @property
+    def both(self) -> Array:
+        """W and the shift side by side, (d, k + 1)."""
+        return np.column_stack([self.W, self.shift])
+
+    @property
+    def weights(self) -> Array:
+        """What a squared deviation of each feature counts: 1 / psi; 1 where the noise is common and divides later."""
+        return np.asarray(1.0 / self.noise) if isinstance(self.noise, np.ndarray) else np.ones(len(self.W))
+
+    @property
+    def common(self) -> float:
+        """The noise that is not in the weights: s2, or 1."""
+        return 1.0 if isinstance(self.noise, np.ndarray) else self.noise
+
+    @property
+    def logs(self) -> tuple[Array, float]:
+        """What an observed value of each feature adds to -2 log p for its noise alone, as a number and a factor."""
+        if isinstance(self.noise, np.ndarray):
+            return np.log(2 * np.pi * self.noise), 1.0
+        return np.ones(len(self.W)), float(np.log(2 * np.pi * self.noise))
+
+    def part(self, features: slice | Array) -> Factors:
+        """Return the parameters of some features."""
+        noise = self.noise[features] if isinstance(self.noise, np.ndarray) else self.noise
+        return Factors(self.W[features], self.shift[features], noise)
+
+    def rotated(self) -> tuple[Factors, Array]:
+        """Return the same model along principal axes, and the rotation R: z' = z R.
+
+        W R has orthogonal columns, longest first (in the metric 1 / psi), the largest entry of each positive.
+        """
+        values, R = np.linalg.eigh((self.W.T * self.weights) @ self.W)
+        R = R[:, np.argsort(values)[::-1]]
+        W = self.W @ R
+        signs = np.sign(W[np.abs(W).argmax(axis=0), range(W.shape[1])])
+        signs[signs == 0] = 1.0
+        return replace(self, W=W * signs), R * signs
+
+    def vector(self) -> Array:
+        """Return all parameters in one row, the noise by its logarithm, to extrapolate."""
+        return np.concatenate([self.W.ravel(), self.shift, np.atleast_1d(np.log(self.noise))])
+
+    def moved(self, vector: Array) -> Factors:
+        """Return the parameters that such a row holds."""
+        d, k = self.W.shape
+        noise = np.exp(vector[d * (k + 1) :])
+        W, shift = vector[: d * k].reshape(d, k), vector[d * k : d * (k + 1)]
+        return Factors(W, shift, noise if isinstance(self.noise, np.ndarray) else float(noise[0]))
+
+    def directions(self) -> Array:
+        """Return what spans the subspace."""
+        return self.W
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """What is known of z of each sample: mean (n, k), and covariance (n, k (k + 1) / 2), packed, or one for all."""
+
+    mean: Array
+    covariance: Array
+
+    def vector(self) -> Array:
+        """Return the means in one row, to extrapolate."""
+        return self.mean.ravel()
+
+    def moved(self, vector: Array) -> Posterior:
+        """Return the same with other means."""
+        return replace(self, mean=vector.reshape(self.mean.shape))
+
+    def directions(self) -> Array:
+        """Return what spans the subspace."""
+        return self.mean
+
+    def deviations(self) -> Array:
+        """Return the standard deviation of each coordinate, (n, k)."""
+        packing = Packing(self.mean.shape[1])
+        variance = self.covariance[:, packing.rows == packing.columns]
+        return np.broadcast_to(np.sqrt(variance), self.mean.shape)
+
+    def rotated(self, R: Array) -> Posterior:
+        """Return that of z R."""
+        packing = Packing(len(R))
+        turned = R.T @ packing.unpacked(self.covariance) @ R
+        return Posterior(self.mean @ R, packing.packed(turned))
+
+
+class Packing:
+    """Symmetric k x k matrices as rows of their k (k + 1) / 2 entries on and below the diagonal."""
+
+    def __init__(self, k: int):
+        self.rows, self.columns = np.tril_indices(k)
+        self.width = len(self.rows)
+        self._index = np.zeros((k, k), np.intp)
+        self._index[self.rows, self.columns] = self._index[self.columns, self.rows] = np.arange(self.width)
+
+    def packed(self, matrices: Array) -> Array:
+        """Return (t, k, k) as (t, width)."""
+        return np.asarray(matrices[:, self.rows, self.columns])
+
+    def outer(self, rows: Array, weights: Array | float = 1.0) -> Array:
+        """Return w y y' of each row y, packed."""
+        return np.asarray((rows * np.reshape(weights, (-1, 1)))[:, self.rows] * rows[:, self.columns])
+
+    def unpacked(self, packed: Array) -> Array:
+        """Return (t, width) as (t, k, k)."""
+        return np.asarray(packed[:, self._index])
+
+
+@dataclass(frozen=True)
+class Side:
+    """What the rows of one axis bring to the sums over it: of features (w_j, shift_j) / psi_j, of samples (<z>, 1).
+
+    Attributes
+    ----------
+    rows : (N, k + 1), in the tiles' type; what A is multiplied by. Columns of zeros make their number a multiple of 8.
+    gaps : (N, width + 1) packed products of each row, and what else a missing entry takes off; None without gaps.
+    total : (width + 1,) sum of these over all rows, as rounded.
+    """
+
+    rows: Array
+    gaps: Array | None
+    total: Array
+
+    @classmethod
+    def of_features(cls, factors: Factors, gaps: bool, dtype: Any) -> Side:
+        """Return that of the features: what the E-step needs."""
+        rows, beside = brought(factors)
+        beside = beside.astype(dtype, order="C")
+        return cls(padded(rows, dtype), beside if gaps else None, sum_of(beside))
+
+    @classmethod
+    def of_samples(cls, posterior: Posterior, gaps: bool, dtype: Any) -> Side:
+        """Return that of the samples: what the M-step needs."""
+        rows = np.column_stack([posterior.mean, np.ones(len(posterior.mean))])
+        beside = np.column_stack([second_moments(rows, posterior.covariance), rows[:, -1:]]).astype(dtype, order="C")
+        return cls(padded(rows, dtype), beside if gaps else None, sum_of(beside))
+
+
+def padded(rows: Array, dtype: Any) -> Array:
+    """Return rows with columns of zeros up to a multiple of 8, for which the BLAS takes less time than for fewer."""
+    padded = np.zeros((len(rows), -(-rows.shape[1] // 8) * 8), dtype)
+    padded[:, : rows.shape[1]] = rows
+    return padded
+
+
+def sum_of(rows: Array) -> Array:
+    """Return the sum of rows in float64."""
+    return np.asarray(rows.sum(axis=0, dtype=np.float64))
+
+
+def dimensions(total: Array) -> int:
+    """Return k from the width of packed sums, (k + 1) (k + 2) / 2 + 1."""
+    return int(np.sqrt(2 * len(total))) - 1
+
+
+def second_moments(rows: Array, covariance: Array) -> Array:
+    """Return <z~ z~'> of each sample, packed, from (<z>, 1) and the covariance of z."""
+    k = rows.shape[1] - 1
+    moments = Packing(k + 1).outer(rows)
+    # Packed row by row, the entries of z with itself come first.
+    moments[:, : k * (k + 1) // 2] += covariance
+    return moments
+
+
+def e_step(products: Array, off: Array | None, side: Side, factors: Factors) -> tuple[Posterior, Array, Array]:
+    """Return what is known of z of each sample, and twice the log-likelihood but for the squared deviations.
+
+    Parameters
+    ----------
+    products : (t, k + 1) x_n' side.rows; missing entries are zero in x.
+    off : (t, width + 1) sum of side.gaps over the missing entries of each sample; None without any.
+
+    Returns the posterior, the terms, and sum_j shift_j^2 / psi_j over the observed features.
+    """
+    k = factors.n_components
+    packing = Packing(k + 1)
+    left = side.total[None, :] if off is None else side.total - off
+    M = packing.unpacked(left[:, :-1])
+    b = products[:, :k] - M[:, :k, k]
+    inverse = np.linalg.inv(M[:, :k, :k] + factors.common * np.eye(k))
+    mean = np.einsum("nij,nj->ni", np.broadcast_to(inverse, (len(b), k, k)), b)
+    log_noise = left[:, -1] * factors.logs[1]
+    logdet = -np.linalg.slogdet(inverse)[1] - k * np.log(factors.common)
+    terms = (b * mean).sum(axis=1) / factors.common - log_noise - logdet
+    shifted = np.broadcast_to(M[:, k, k], len(b))
+    return Posterior(mean, Packing(k).packed(factors.common * inverse)), terms, shifted
+
+
+def m_step(products: Array, off: Array | None, total: Array) -> tuple[Array, Array]:
+    """Return (w_j, shift_j) of each feature, (t, k + 1), and how many samples have a value of it.
+
+    Parameters
+    ----------
+    products : (t, k + 1) sum over samples of x_nj (<z_n>, 1).
+    off : (t, width + 1) sum of <z~ z~'> and 1 over the samples whose value is missing.
+    total : (width + 1,) the same over all samples.
+    """
+    packing = Packing(products.shape[1])
+    left = total[None, :] if off is None else total - off
+    count = np.broadcast_to(np.rint(left[:, -1]), len(products))
+    S = packing.unpacked(left[:, :-1])
+    if off is None:
+        return np.linalg.solve(S[0], products.T).T, count
+    empty = count == 0
+    S[empty] = np.eye(products.shape[1])
+    both = np.linalg.solve(S, products[:, :, None])[:, :, 0]
+    both[empty] = 0.0
+    return both, count
+
+
+def brought(part: Factors) -> tuple[Array, Array]:
+    """Return what features bring to the products, and to the sums beside the gaps, of the E-step."""
+    weights = part.weights
+    beside = np.column_stack([Packing(part.n_components + 1).outer(part.both, weights), part.logs[0]])
+    return part.both * weights[:, None], beside

@@ -523,19 +523,22 @@ def info(path: str, as_json: bool, variable: str | None, sample_dims: str | None
 
 
 @cli.command()
-@click.argument("story", type=click.Choice(["groups", "genotypes", "digits"]), default="groups")
+@click.argument("story", type=click.Choice(["groups", "genotypes", "digits", "missing"]), default="groups")
 @click.option(
     "--out", type=click.Path(path_type=Path), default=Path("demo-output"), show_default=True, help="Folder to write to."
 )
 @click.option("--memory", default="400MB", show_default=True, help="Limit that the run must keep to.")
+@click.option("--table", type=existing, help="Numbers for `missing`, one sample in each line; else wines.")
 @click.option("--quiet", is_flag=True, help="Show no progress.")
-def demo(story: str, out: Path, memory: str, quiet: bool) -> None:
-    """Simulate data larger than the memory limit, or genotypes, or take handwritten digits; find components, draw."""
-    from streampca.demo import demo_digits, demo_genotypes, demo_groups
+def demo(story: str, out: Path, memory: str, table: Path | None, quiet: bool) -> None:
+    """Find components of simulated groups or genotypes, of digits, or of a table with values removed; and draw them."""
+    from streampca.demo import demo_digits, demo_genotypes, demo_groups, demo_missing
 
     out.mkdir(parents=True, exist_ok=True)
     if story == "digits":
         picture = demo_digits(out, click.echo)
+    elif story == "missing":
+        picture = demo_missing(out, table, click.echo)
     else:
         with _progress(quiet) as progress:
             tell = demo_groups if story == "groups" else demo_genotypes

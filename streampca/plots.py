@@ -98,3 +98,43 @@ def draw_digits(
             axes.spines[:].set_visible(False)
         line[0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=8)
     figure.savefig(path)
+
+
+def draw_choice(candidates: Array, values: Array, best: int, name: str, path: Path) -> None:
+    """Draw what the number of components was chosen by."""
+    figure = _figure(5, 3.6)
+    axes = figure.subplots()
+    axes.plot(candidates, values, "o-", color=COLOURS[0], ms=4)
+    axes.axvline(best, color=COLOURS[5], lw=1, ls="--", label=f"chosen: {best}")
+    axes.set(xlabel="components", ylabel=name)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    figure.savefig(path)
+
+
+def draw_planes(planes: dict[str, tuple[Array, Array | None]], groups: Array | None, path: Path, title: str) -> None:
+    """Draw planes of the same samples side by side, each point by its number, with its deviation if known.
+
+    Parameters
+    ----------
+    planes : title -> points (n, 2), and the standard deviation of each coordinate or None.
+    groups : of the points, for their colour.
+    """
+    from matplotlib.patches import Ellipse
+
+    figure = _figure(4.2 * len(planes), 4.6)
+    for axes, (name, (points, deviations)) in zip(
+        figure.subplots(1, len(planes), sharex=True, sharey=True, squeeze=False)[0], planes.items(), strict=True
+    ):
+        colours = np.array(COLOURS)[np.zeros(len(points), int) if groups is None else groups % len(COLOURS)]
+        axes.scatter(*points.T, s=0)
+        for number, (point, colour) in enumerate(zip(points, colours, strict=True), start=1):
+            axes.annotate(str(number), point, color=colour, fontsize=7, ha="center", va="center")
+            if deviations is not None:
+                axes.add_patch(Ellipse(point, *(2 * deviations[number - 1]), color=colour, alpha=0.07, lw=0))
+        axes.set_title(name, fontsize=9)
+        axes.set(xlabel="$z_1$", aspect="equal")
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.axes[0].set_ylabel("$z_2$")
+    figure.suptitle(title)
+    figure.savefig(path)

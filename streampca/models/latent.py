@@ -134,8 +134,8 @@ class LatentRequest:
         largest = min(n, d) - 1
         if largest < 1:
             raise InputError(
-                f"{source.name}: n_samples = {n} and n_features = {d} leave no component beside the noise; give 2 of each or "
-                "more"
+                f"{source.name}: n_samples = {n} and n_features = {d} leave no component beside the noise; "
+                "give 2 of each or more"
             )
         k = self.n_components
         if k == "auto":

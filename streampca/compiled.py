@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
@@ -28,3 +29,106 @@ def add_from_rows(starts: Array, rows: Array, values: Array, out: Array) -> None
             i = rows[q]
             for c in range(out.shape[1]):
                 out[j, c] += values[i, c]
+
+
+@njit(nogil=True, cache=True)
+def _factor(L: Array, size: int) -> float:  # pragma: no cover - compiled
+    """Replace the lower triangle of a symmetric matrix by its Cholesky factor; returns the logarithm of its diagonal.
+
+    A pivot that rounding has made nothing counts as so little of its diagonal entry.
+    """
+    logarithms = 0.0
+    for i in range(size):
+        whole = L[i, i]
+        for j in range(i):
+            left = L[i, j]
+            for c in range(j):
+                left -= L[i, c] * L[j, c]
+            L[i, j] = left / L[j, j]
+        pivot = whole
+        for c in range(i):
+            pivot -= L[i, c] * L[i, c]
+        L[i, i] = np.sqrt(max(pivot, 1e-15 * whole))
+        logarithms += np.log(L[i, i])
+    return logarithms
+
+
+@njit(nogil=True, cache=True)
+def posteriors(
+    left: Array, products: Array, common: float, mean: Array, covariance: Array, terms: Array
+) -> None:  # pragma: no cover - compiled
+    """Solve the E-step of each row: mean, covariance (packed) and b'<z> / common - logdet of z.
+
+    Parameters
+    ----------
+    left : (t, >= (k + 1) (k + 2) / 2) sums of w~ w~' over what is observed, packed.
+    products : (t, >= k) sums of w x.
+    common : what is added to the diagonal of M.
+    """
+    k = mean.shape[1]
+    L = np.zeros((k, k))
+    inverse = np.zeros((k, k))
+    for n in range(mean.shape[0]):
+        place = 0
+        for i in range(k):
+            for j in range(i + 1):
+                L[i, j] = left[n, place]
+                place += 1
+            L[i, i] += common
+        logdet = 2 * _factor(L, k) - k * np.log(common)
+        for j in range(k):
+            inverse[j, j] = 1 / L[j, j]
+            for i in range(j + 1, k):
+                total = 0.0
+                for c in range(j, i):
+                    total -= L[i, c] * inverse[c, j]
+                inverse[i, j] = total / L[i, i]
+        # place is now that of the entries of w with the shift.
+        for i in range(k):
+            half = 0.0
+            for j in range(i + 1):
+                half += inverse[i, j] * (products[n, j] - left[n, place + j])
+            L[i, 0] = half
+        square = 0.0
+        for j in range(k):
+            square += L[j, 0] * L[j, 0]
+            total = 0.0
+            for i in range(j, k):
+                total += inverse[i, j] * L[i, 0]
+            mean[n, j] = total
+        place = 0
+        for i in range(k):
+            for j in range(i + 1):
+                total = 0.0
+                for c in range(i, k):
+                    total += inverse[c, i] * inverse[c, j]
+                covariance[n, place] = common * total
+                place += 1
+        terms[n] = square / common - logdet
+
+
+@njit(nogil=True, cache=True)
+def regressions(left: Array, products: Array, out: Array) -> None:  # pragma: no cover - compiled
+    """Solve the M-step of each row: S y = products, S packed in `left`, whose last entry counts the values observed."""
+    size = out.shape[1]
+    L = np.zeros((size, size))
+    for n in range(out.shape[0]):
+        if left[n, -1] < 0.5:
+            out[n] = 0.0
+            continue
+        place = 0
+        for i in range(size):
+            for j in range(i + 1):
+                L[i, j] = left[n, place]
+                place += 1
+        _factor(L, size)
+        for i in range(size):
+            total = products[n, i]
+            for j in range(i):
+                total -= L[i, j] * out[n, j]
+            out[n, i] = total / L[i, i]
+        for i in range(size - 1, -1, -1):
+            total = out[n, i]
+            for j in range(i + 1, size):
+                total -= L[j, i] * out[n, j]
+            out[n, i] = total / L[i, i]

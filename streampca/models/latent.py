@@ -35,7 +35,7 @@ from streampca.sources import Axis, Source
 from streampca.sources.genotypes import VariantSource
 from streampca.sources.heldout import HeldOut
 from streampca.sources.resident import Resident
-from streampca.sweeps import Sweeps
+from streampca.sweeps import Sweeps, one_blas_thread
 
 Array = NDArray[Any]
 
@@ -396,10 +396,10 @@ def _fit_em(
     def tell(note: str) -> None:
         sweeps.note = note
 
+    em = EM(iteration, request.tol, request.max_iter, request.accelerate, ROUNDING[sweeps.matrix.dtype], tell)
     try:
-        return EM(
-            iteration, request.tol, request.max_iter, request.accelerate, ROUNDING[sweeps.matrix.dtype], tell
-        ).fit(start)  # fmt: skip
+        with one_blas_thread:
+            return em.fit(start)
     finally:
         sweeps.rest()
 

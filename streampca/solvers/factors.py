@@ -209,18 +209,22 @@ def e_step(products: Array, off: Array | None, side: Side, factors: Factors) -> 
 
     Returns the posterior, the terms, and sum_j shift_j^2 / psi_j over the observed features.
     """
-    k = factors.n_components
-    packing = Packing(k + 1)
+    k, width = factors.n_components, Packing(factors.n_components).width
     left = side.total[None, :] if off is None else side.total - off
-    M = packing.unpacked(left[:, :-1])
-    b = products[:, :k] - M[:, :k, k]
-    inverse = np.linalg.inv(M[:, :k, :k] + factors.common * np.eye(k))
-    mean = np.einsum("nij,nj->ni", np.broadcast_to(inverse, (len(b), k, k)), b)
-    log_noise = left[:, -1] * factors.logs[1]
-    logdet = -np.linalg.slogdet(inverse)[1] - k * np.log(factors.common)
-    terms = (b * mean).sum(axis=1) / factors.common - log_noise - logdet
-    shifted = np.broadcast_to(M[:, k, k], len(b))
-    return Posterior(mean, Packing(k).packed(factors.common * inverse)), terms, shifted
+    shifted = np.broadcast_to(left[:, width + k], len(products))
+    if off is None:
+        M = Packing(k + 1).unpacked(left[:, :-1])[0]
+        b = products[:, :k] - M[:k, k]
+        inverse = np.linalg.inv(M[:k, :k] + factors.common * np.eye(k))
+        mean, covariance = b @ inverse, Packing(k).packed(factors.common * inverse[None])
+        logdet = -np.linalg.slogdet(inverse)[1] - k * np.log(factors.common)
+        terms = (b * mean).sum(axis=1) / factors.common - logdet
+    else:
+        from streampca.compiled import posteriors
+
+        mean, covariance, terms = np.empty((len(left), k)), np.empty((len(left), width)), np.empty(len(left))
+        posteriors(left, products, factors.common, mean, covariance, terms)
+    return Posterior(mean, covariance), terms - left[:, -1] * factors.logs[1], shifted
 
 
 def m_step(products: Array, off: Array | None, total: Array) -> tuple[Array, Array]:
@@ -232,16 +236,15 @@ def m_step(products: Array, off: Array | None, total: Array) -> tuple[Array, Arr
     off : (t, width + 1) sum of <z~ z~'> and 1 over the samples whose value is missing.
     total : (width + 1,) the same over all samples.
     """
-    packing = Packing(products.shape[1])
     left = total[None, :] if off is None else total - off
     count = np.broadcast_to(np.rint(left[:, -1]), len(products))
-    S = packing.unpacked(left[:, :-1])
     if off is None:
-        return np.linalg.solve(S[0], products.T).T, count
-    empty = count == 0
-    S[empty] = np.eye(products.shape[1])
-    both = np.linalg.solve(S, products[:, :, None])[:, :, 0]
-    both[empty] = 0.0
+        S = Packing(products.shape[1]).unpacked(left[:, :-1])[0]
+        return np.linalg.solve(S, products.T).T, count
+    from streampca.compiled import regressions
+
+    both = np.empty_like(products, order="C")
+    regressions(left, products, both)
     return both, count
 
 

@@ -12,6 +12,33 @@ Array = NDArray[Any]
 
 
 @njit(nogil=True, cache=True)
+def take_gaps(A: Array, by_column: bool) -> tuple[Array, Array]:  # pragma: no cover - compiled
+    """Set NaN to zero; returns the rows that had it, column by column, and where these begin.
+
+    Goes through memory in its order: by_column, if that is how A lies there.
+    """
+    n_rows, n_columns = A.shape
+    starts = np.zeros(n_columns + 1, np.int64)
+    for a in range(n_columns if by_column else n_rows):
+        for b in range(n_rows if by_column else n_columns):
+            i, j = (b, a) if by_column else (a, b)
+            if np.isnan(A[i, j]):
+                starts[j + 1] += 1
+    for j in range(n_columns):
+        starts[j + 1] += starts[j]
+    rows = np.empty(starts[-1], np.int32)
+    free = starts[:-1].copy()
+    for a in range(n_columns if by_column else n_rows):
+        for b in range(n_rows if by_column else n_columns):
+            i, j = (b, a) if by_column else (a, b)
+            if np.isnan(A[i, j]):
+                A[i, j] = 0.0
+                rows[free[j]] = i
+                free[j] += 1
+    return starts, rows
+
+
+@njit(nogil=True, cache=True)
 def add_to_rows(starts: Array, rows: Array, full: Array, out: Array) -> None:  # pragma: no cover - compiled
     """Add each row of full (N x p) to the rows of out that are listed for it: in the order of full, which is large."""
     for j in range(full.shape[0]):

@@ -29,11 +29,11 @@ class Gaps:
     n_rows: int
 
     @classmethod
-    def where(cls, absent: Array) -> Gaps:
-        """List the entries of a mask (t x N)."""
-        columns, rows = np.nonzero(absent.T)
-        starts = np.append(0, np.cumsum(np.bincount(columns, minlength=absent.shape[1])))
-        return cls(starts, rows, len(absent))
+    def taken(cls, A: Array) -> Gaps:
+        """List the NaN of a tile, and set them to zero."""
+        from streampca.compiled import take_gaps
+
+        return cls(*take_gaps(A, abs(A.strides[0]) < abs(A.strides[1])), len(A))
 
     @property
     def columns(self) -> Array:

@@ -176,13 +176,14 @@ class Matrix:
             self.scaling.apply(T, raw, slice(0, raw.shape[1]) if self.axis == 0 else slice(start, start + raw.shape[1]))
             gaps = may_miss and not np.isfinite(T.sum())
         if gaps:
-            defects = Defects.of(raw, (start, 0) if self.axis == 0 else (0, start))
+            if check or self.missing == "error":
+                defects = Defects.of(raw, (start, 0) if self.axis == 0 else (0, start))
             if self.scaling is None:
                 moments = centre_by_own_mean(raw, T, gaps=True)
+            elif with_gaps:
+                listed = Gaps.taken(T if self.axis == 0 else T.T)
             else:
-                absent = np.isnan(T)
-                T[absent] = 0
-                listed = Gaps.where(absent if self.axis == 0 else absent.T) if with_gaps else None
+                T[np.isnan(T)] = 0
         if self.axis == 0:
             return Tile(start, T, moments, defects, n_bytes, gaps=listed)
         scale = (

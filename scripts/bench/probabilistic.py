@@ -201,9 +201,8 @@ def compare(case: str, folder: Path, small: bool) -> dict[str, Any]:
     """Measure every tool on one case, and print the table."""
     n, d, missing = (SMALL_CASES if small else CASES)[case]
     say(f"\n{case}: {n} x {d} float64, {missing:.0%} missing, k = {K}, {THREADS} threads")
-    say(
-        f"{'tool':22}{'seconds':>9}{'ratio':>8}{'iterations':>12}{'peak MB':>9}   log-likelihood a value, less streampca's"
-    )
+    heads = f"{'tool':22}{'seconds':>9}{'ratio':>8}{'iterations':>12}{'peak MB':>9}"
+    say(f"{heads}   log-likelihood a value, less streampca's")
     found: dict[str, Any] = {}
     for tool in TOOLS[case]:
         row = found[tool] = measure(tool, case, folder, small)

@@ -34,15 +34,16 @@ def latent_sweeps(
 
 
 def plan_em(source: Source, k: int, gaps: bool, itemsize: int, memory: Any) -> tuple[Cut, Footprint, int]:
-    """Plan sweeps of EM: cut along the axis that is cheap to read, if memory allows, else along the other."""
-    limit = memory_limit(memory)
-    by_rows = source.chunks[0] * source.shape[1] <= source.shape[0] * source.chunks[1]
-    axes = (1,) if isinstance(source, VariantSource) else (0, 1) if by_rows else (1, 0)
+    """Plan sweeps of EM: cut along the axis that needs less memory, for slabs and for sums."""
+    axes = (1,) if isinstance(source, VariantSource) else (0, 1)
     needs = [_need(source, axis, k, gaps, itemsize) for axis in axes]
-    fitting = [(planned, need) for planned, need in needs if need.peak(1) <= limit]
-    planned, need = fitting[0] if fitting else min(needs, key=lambda pair: pair[1].peak(1))
+    planned, need = min(needs, key=lambda pair: pair[1].peak(1))
     what = f"EM of {k} components on {' x '.join(map(str, source.shape))}"
-    return planned, need, threads_that_fit(need, limit, min(thread_count(), len(planned.partitions)), what)
+    return (
+        planned,
+        need,
+        threads_that_fit(need, memory_limit(memory), min(thread_count(), len(planned.partitions)), what),
+    )
 
 
 def _need(source: Source, axis: int, k: int, gaps: bool, itemsize: int) -> tuple[Cut, Footprint]:

@@ -246,8 +246,7 @@ def _block_means(block: Array, *, found: Latent, missing: str) -> Array:
     gaps = None
     if block.dtype.kind == "f" and not np.isfinite(block).all():
         Defects.of(block).refuse("mean" if missing == "model" else "error", "a block of the Dask array")
-        gaps = Gaps.where(np.isnan(T))
-        T[np.isnan(T)] = 0
+        gaps = Gaps.taken(T)
     side = Side.of_features(found.factors, gaps is not None, T.dtype)
     off = None if gaps is None or side.gaps is None else gaps.sums_of_rows(side.gaps)
     products = (T @ side.rows)[:, : found.n_components + 1].astype(np.float64)

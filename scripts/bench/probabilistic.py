@@ -244,6 +244,7 @@ def genotypes(folder: Path, small: bool) -> dict[str, Any]:
             "seconds": time.perf_counter() - started, "megabytes": told["peak_memory_bytes"] / 1e6,
             "sweeps": told["n_sweeps"], "sweep_seconds": json.loads(result.attrs["sweep_seconds"]),
             "batch": shown(result["scores"].values, population, batch),
+            "reach": reach(result["scores"].values[:, :3], population, batch),
         }  # fmt: skip
         rows[name]["iterations"] = told.get("n_iterations", 0)
     steps = rows["ppca"]["iterations"]
@@ -255,7 +256,8 @@ def genotypes(folder: Path, small: bool) -> dict[str, Any]:
         row = rows[name]
         say(
             f"{name}: {row['seconds']:.1f} s, {row['sweeps']} sweeps, {row['megabytes']:.0f} MB; of the variance "
-            f"within populations, the batch explains {max(row['batch']):.1%} of the worst component"
+            f"within populations, the batch explains {max(row['batch']):.1%} of the worst component, and lies at "
+            f"{row['reach']:.3f} of the distance of the others from the centre"
         )
     return rows
 
@@ -271,6 +273,17 @@ def shown(scores: np.ndarray, population: np.ndarray, batch: np.ndarray) -> list
             if part.any():
                 between += part.sum() * centred[part].mean(axis=0) ** 2
     return (between / within).tolist()
+
+
+def reach(scores: np.ndarray, population: np.ndarray, batch: np.ndarray) -> float:
+    """Return how far the batch of a population lies from the centre, beside its others; the mean over populations."""
+    ratios = []
+    for name in np.unique(population):
+        group = population == name
+        if batch[group].any() and not batch[group].all():
+            means = [scores[group & part].mean(axis=0) for part in (batch, ~batch)]
+            ratios.append(np.linalg.norm(means[0]) / np.linalg.norm(means[1]))
+    return float(np.mean(ratios))
 
 
 def main() -> None:

@@ -331,7 +331,7 @@ def _pruned(data: Any, progress: Progress, **parameters: Any) -> Any:
     type=click.Choice(["oadp", "simple"]),
     default="oadp",
     show_default=True,
-    help="oadp: without the shrinkage of a simple projection.",
+    help="oadp: without the shrinkage of a simple projection. Results of ppca give posterior means.",
 )
 @click.option("--drop-ambiguous", is_flag=True, help="Leave out variants that are the same on both strands (A/T, C/G).")
 @click.option("--keep", type=existing, help="Use the samples of this list alone.")
@@ -348,18 +348,34 @@ def project(
     import dask
 
     from streampca.models.genotypes import match_variants, project_genotypes
-    from streampca.results import check_output, components_in, load, scores_to_store
+    from streampca.models.latent import infer_latent, matching_latent
+    from streampca.results import (
+        check_output,
+        components_in,
+        latent_in,
+        load,
+        scores_to_store,
+        variant_labels_in,
+    )
     from streampca.sources import open_genotypes
 
-    found, labels = components_in(load(result))
+    fitted = load(result)
+    labels = variant_labels_in(fitted)
     data = open_genotypes(source, keep=keep, remove=remove, autosomes=False)
     target = out or Path(f"{_stem(source)}.scores.zarr")
     check_output(target, overwrite)
     match = match_variants(labels, data, drop_ambiguous=drop_ambiguous)
+    deviations = None
     with dask.config.set(num_workers=threads), _progress(quiet) as progress:
-        scores = project_genotypes(data, found, match, projection=projection, memory=memory, progress=progress)
+        if fitted.attrs["kind"] == "pca":
+            found = components_in(fitted)
+            scores = project_genotypes(data, found, match, projection=projection, memory=memory, progress=progress)
+        else:
+            latent, projection = matching_latent(latent_in(fitted), match), "posterior"
+            posterior, _, _ = infer_latent(data.take(variants=match.new), latent, "model", memory, progress)
+            scores, deviations = posterior.mean, posterior.deviations()
     facts = {"result": str(result), "source": data.name, "projection": projection, "variants": match.note}
-    scores_to_store(scores, data.samples, target, overwrite, facts)
+    scores_to_store(scores, data.samples, target, overwrite, facts, deviations)
     if as_json:
         click.echo(json.dumps({"scores": str(target), **facts, "n_samples": len(scores)}))
         return

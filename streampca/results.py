@@ -287,23 +287,27 @@ def impute_to_store(
     return int(count[0])
 
 
-def scores_to_store(scores: Array, samples: Axis, path: Path, overwrite: bool, attributes: Mapping[str, Any]) -> None:
-    """Write the scores of projected samples, with their labels, to a store."""
+def scores_to_store(
+    scores: Array, samples: Axis, path: Path, overwrite: bool, attributes: Mapping[str, Any],
+    deviations: Array | None = None,
+) -> None:  # fmt: skip
+    """Write the scores of projected samples, with their labels, to a store; and their deviations, if known."""
     k = scores.shape[1]
     coords: Variables = {"component": (("component",), np.arange(1, k + 1)), **samples.coords}
     facts = {"format_version": FORMAT_VERSION, "kind": "scores", **attributes}
     with writing(path, overwrite) as store:
-        save({"scores": ((*samples.dims, "component"), scores)}, coords, facts, store)
+        variables: Variables = {"scores": ((*samples.dims, "component"), scores)}
+        if deviations is not None:
+            variables["score_deviation"] = ((*samples.dims, "component"), deviations)
+        save(variables, coords, facts, store)
 
 
-def components_in(result: xarray.Dataset) -> tuple[Components, dict[str, Array]]:
-    """Return the components that a result of genotypes holds, and the labels of its variants."""
-    if not result.attrs.get("genotypes"):
-        raise InputError("this is not a result of genotypes; new samples of other data go through PCA.transform")
+def components_in(result: xarray.Dataset) -> Components:
+    """Return the components that a result of genotypes holds."""
     values: dict[str, Any] = {
         name: result[name].values for name in ("components", "mean", "scale", "missing", "certificate")
     }
-    found = Components(
+    return Components(
         **values,
         explained_variance=result["explained_variance"].values,
         total_variance=float(result.attrs["total_variance"]),
@@ -318,11 +322,12 @@ def components_in(result: xarray.Dataset) -> tuple[Components, dict[str, Array]]
         seconds=0.0,
         genotypes=True,
     )
-    return found, variant_labels_in(result)
 
 
 def variant_labels_in(result: xarray.Dataset) -> dict[str, Array]:
     """Return the labels of the variants that a result of genotypes holds."""
+    if not result.attrs.get("genotypes"):
+        raise InputError("this is not a result of genotypes; new samples of other data go through PCA.transform")
     return {name: result[name].values for name in VARIANT_LABELS}
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class InputError(ValueError):
     """Something given cannot be used; the message is one line and names the cure."""
@@ -12,4 +15,24 @@ class MemoryLimitError(InputError):
 
 
 class MissingValuesError(InputError):
-    """There are missing values where none are allowed."""
+    """There are missing values where none are allowed.
+
+    Attributes
+    ----------
+    seconds, bytes_read : what the sweeps took that found them.
+    """
+
+    def __init__(self, what: str, cure: str):
+        super().__init__(f"{what}; {cure}")
+        self.what = what
+        self.seconds: list[float] = []
+        self.bytes_read = 0
+
+
+@contextmanager
+def curing_gaps(cure: str) -> Iterator[None]:
+    """Name the cure that a model has for missing values."""
+    try:
+        yield
+    except MissingValuesError as error:
+        raise MissingValuesError(error.what, cure) from None

@@ -81,8 +81,8 @@ def _tsv_tables(result: xarray.Dataset) -> list[Table]:
     _check_scores(result)
     scores, loadings = result["scores"], result["components"]
     pcs = _names(len(loadings))
-    numbers = ["explained_variance", "explained_variance_ratio", "certificate"]
-    numbers = [*numbers[:1], *(["eigenvalue"] if "eigenvalue" in result else []), *numbers[1:]]
+    numbers = ["explained_variance", "eigenvalue", "explained_variance_ratio", "certificate"]
+    numbers = [name for name in numbers if name in result]
     return [
         _labelled(result, scores.dims[:-1], scores.values.reshape(-1, len(pcs)), pcs),
         _labelled(result, loadings.dims[1:], loadings.values.reshape(len(pcs), -1).T, pcs),

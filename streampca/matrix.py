@@ -78,7 +78,8 @@ class Defects:
             sample, feature = self.first_missing
             raise MissingValuesError(
                 f"{name}: {self.n_missing} missing value(s) (NaN), the first at sample {sample}, feature {feature} "
-                "(counted from 0); fill them, or use missing='mean'"
+                "(counted from 0)",
+                "fill them, or use missing='mean'",
             )
 
 

@@ -22,11 +22,11 @@ from streampca.matrix import Matrix
 from streampca.models.components import Components, Request, fit_components, scores_of
 from streampca.models.dataset import (
     FORMAT_VERSION,
-    LONG_NAMES,
     Variables,
     as_dataset,
     latent_attributes,
     latent_variables,
+    long_names,
     pca_variables,
     provenance,
 )
@@ -354,8 +354,9 @@ def save(variables: Variables, coords: Variables, attributes: Mapping[str, Any],
 
 
 def _write_arrays(group: Any, arrays: Variables, attributes: Mapping[str, Any]) -> None:
+    names = long_names(str(attributes.get("kind")))
     for name, (dims, values) in arrays.items():
-        described = {"long_name": LONG_NAMES[name]} if name in LONG_NAMES else {}
+        described = {"long_name": names[name]} if name in names else {}
         group.create_array(name, data=np.asarray(values), dimension_names=dims, attributes=described)
     group.attrs.update(attributes)
 

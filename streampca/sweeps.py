@@ -23,6 +23,7 @@ from dask.delayed import Delayed, delayed
 from threadpoolctl import ThreadpoolController
 
 from streampca.accumulators import Moments, NoStatistic, Statistic, between_means, combine_moments
+from streampca.errors import MissingValuesError
 from streampca.matrix import Defects, Matrix
 from streampca.progress import Progress, Step, silent
 from streampca.sources.arrays import BlockSource, DaskSource
@@ -176,7 +177,11 @@ class Sweeps:
         total = self._execute(statistic, label, check or self.matrix.scaling is None)
         self.seconds.append(time.monotonic() - started)
         self.bytes_read += total.n_bytes
-        total.defects.refuse(self.matrix.missing, self.matrix.source.name)
+        try:
+            total.defects.refuse(self.matrix.missing, self.matrix.source.name)
+        except MissingValuesError as error:
+            error.seconds, error.bytes_read = self.seconds, self.bytes_read
+            raise
         if isinstance(total.missing, np.ndarray):
             self.sample_missing = total.missing
         if not total.moments:

@@ -54,9 +54,11 @@ def simplest(gains: Array) -> int:
 
 def closed_likelihood(values: Array, trace: float, n: int, d: int) -> float:
     """Log-likelihood of n samples at the closed form, from the eigenvalues (1 / n) that it keeps and the trace."""
-    noise = max((trace - float(values.sum())) / (d - len(values)), LEAST_NOISE * trace / d)
-    logdet = float(np.log(np.maximum(values, noise)).sum()) + (d - len(values)) * math.log(noise)
-    return -0.5 * n * (d * math.log(2 * math.pi) + logdet + d)
+    left = max(trace - float(values.sum()), 0.0)
+    noise = max(left / max(d - len(values), 1), LEAST_NOISE * trace / d)
+    variances = np.maximum(values, noise)
+    logdet = float(np.log(variances).sum()) + (d - len(values)) * math.log(noise)
+    return -0.5 * n * (d * math.log(2 * math.pi) + logdet + float((values / variances).sum()) + left / noise)
 
 
 def bic(values: Array, trace: float, n: int, d: int) -> Array:

@@ -163,6 +163,7 @@ class Components:
         return replace(
             self, components=self.components[:count], explained_variance=self.explained_variance[:count],
             certificate=self.certificate[:count], scores=None if self.scores is None else self.scores[:, :count],
+            following=float(self.explained_variance[count]) if count < len(self.components) else self.following,
         )  # fmt: skip
 
     @property

@@ -108,6 +108,15 @@ LONG_NAMES = {
     "criterion": "what the number of components was chosen by; larger is better",
     "certificate": "bound on ||S v - lambda v|| / lambda, rounding included",
 }
+LATENT_NAMES = {
+    "explained_variance": "variance of the model along each component, of maximum likelihood (1 / n)",
+    "scores": "posterior means of z",
+}
+
+
+def long_names(kind: str) -> dict[str, str]:
+    """Return what the variables of a result of a kind are."""
+    return LONG_NAMES if kind == "pca" else LONG_NAMES | LATENT_NAMES
 
 
 def as_dataset(variables: Variables, coords: Variables, attributes: Mapping[str, Any]) -> xarray.Dataset:
@@ -115,8 +124,9 @@ def as_dataset(variables: Variables, coords: Variables, attributes: Mapping[str,
     import xarray
 
     dataset = xarray.Dataset(dict(variables), dict(coords), dict(attributes))
-    for name in LONG_NAMES.keys() & set(dataset):
-        dataset[name].attrs["long_name"] = LONG_NAMES[name]
+    names = long_names(str(attributes.get("kind")))
+    for name in names.keys() & set(dataset):
+        dataset[name].attrs["long_name"] = names[name]
     return dataset
 
 

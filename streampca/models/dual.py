@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from streampca.errors import InputError, curing_gaps
+from streampca.models.choosing import closed_likelihood
 from streampca.models.components import DEFAULT_TOL, Request, fit_components, scores_of
 from streampca.models.estimator import Opener, like
 from streampca.models.latent import LatentRequest
@@ -63,7 +64,7 @@ class DualPPCA(Opener):
 
     def __init__(
         self,
-        n_components: int | None = None,
+        n_components: Any = None,
         *,
         scale: str | None = "auto",
         solver: str = "auto",
@@ -83,24 +84,27 @@ class DualPPCA(Opener):
     def fit(self, X: Any, y: None = None, *, sample_dims: Sequence[str] | None = None) -> DualPPCA:  # noqa: ARG002
         """Find the latent points of the samples of X: an array, a path, or anything that `open_source` takes."""
         source = self._source(X, sample_dims, reset=True)
+        if self.n_components == "auto":
+            raise InputError("n_components='auto' is not for DualPPCA; give a number, or choose one by PPCA('auto')")
         k = LatentRequest(self.n_components).most(source)
         request = Request(
             k, self.scale, "auto", self.solver, self.tol, self.memory, self._seed(), progress=self.progress or silent
         )
-        found, sweeps = fit_components(source, request, extra_sweeps=1)
+        with curing_gaps("fill them, or use PPCA, which models them"):
+            found, sweeps = fit_components(source, request, extra_sweeps=1)
         scores, found = scores_of(found, sweeps)
         n, d = found.n_samples, len(found.mean)
         values = found.explained_variance * (n - 1) / d
         left = found.total_variance * (n - 1) / d - float(values.sum())
-        noise = max(left / max(n - 1 - k, 1), LEAST_NOISE * float(values[0]))
+        noise = max(left / max(n - 1 - k, 1), LEAST_NOISE * (float(values.sum()) + max(left, 0.0)) / (n - 1))
         lengths = np.sqrt(np.maximum(values - noise, 0.0))
         self.latent_ = scores.astype(np.float64) / np.sqrt(values * d) * lengths
         self.eigenvalues_ = values
         self.noise_variance_ = noise
         self.components_ = found.components
         self.mean_, self.scale_ = found.mean, found.scale
-        logdet = float(np.log(values).sum()) + (n - 1 - k) * math.log(noise)
-        self.log_likelihood_ = -0.5 * d * ((n - 1) * math.log(2 * math.pi) + logdet + n - 1)
+        # The same formula as of PPCA, with samples for features: d of them, n - 1 dimensions.
+        self.log_likelihood_ = closed_likelihood(values, float(values.sum()) + max(left, 0.0), d, n - 1)
         self.certificate_ = found.certificate
         self.n_sweeps_ = found.n_sweeps
         self._labels = found.axes(sweeps.matrix.source)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from streampca.errors import InputError
 from streampca.models.genotypes import Match, match_variants
 from streampca.progress import logger
 from streampca.sources import Axis, Source, is_genotypes, open_genotypes, open_source
+from streampca.sources.base import plain_axes
 from streampca.sources.genotypes import VariantSource
 
 Array = NDArray[Any]
@@ -66,6 +67,17 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Opener):  # t
         match = match_variants(labels, source)
         logger.info("%s", match.note)
         return source, match
+
+    def _labelled(self, scores: Any, restored: Callable[[Array], Array]) -> Any:
+        """Return labelled samples from labelled scores, by what makes samples of scores."""
+        import xarray
+
+        dims = [dim for dim in scores.dims if dim != "component"]
+        flat = scores.transpose(*dims, "component")
+        features = (self._labels or plain_axes((1, len(self._found.mean))))[1]
+        values = restored(flat.values).reshape(*flat.shape[:-1], *features.sizes)
+        coords = {name: c for name, c in flat.coords.items() if "component" not in c.dims} | dict(features.coords)
+        return xarray.DataArray(values, dims=(*dims, *features.dims), coords=coords)
 
     def __sklearn_is_fitted__(self) -> bool:
         """Tell whether there is anything to transform by."""

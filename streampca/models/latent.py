@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streampca.budget import Cut, Footprint
-from streampca.errors import InputError, MemoryLimitError, MissingValuesError
+from streampca.errors import InputError, MemoryLimitError, MissingValuesError, curing_gaps
 from streampca.matrix import tile_dtype
 from streampca.models.choosing import Choice, bic, closed_likelihood, evidence, simplest
 from streampca.models.components import (
@@ -27,15 +27,17 @@ from streampca.models.genotypes import Match
 from streampca.models.latent_plan import latent_sweeps, plan_em
 from streampca.progress import Progress, logger, silent
 from streampca.scaling import SCALES, Scaling, check_choice
-from streampca.solvers.em import EM, LEAST_NOISE, ROUNDING, ByFeatures, BySamples, ByScatter, Fit
+from streampca.solvers.em import EM, LEAST_NOISE, ROUNDING, ByFeatures, BySamples, ByScatter, Fit, least_noise
 from streampca.solvers.factor_sweeps import infer
 from streampca.solvers.factors import Factors, Posterior
 from streampca.solvers.plan import Plan
 from streampca.sources import Axis, Source
+from streampca.sources.arrays import DaskSource
 from streampca.sources.genotypes import VariantSource
 from streampca.sources.heldout import HeldOut
+from streampca.sources.precise import as_float64
 from streampca.sources.resident import Resident
-from streampca.sweeps import Sweeps, one_blas_thread
+from streampca.sweeps import Sweeps, active_client, one_blas_thread
 
 Array = NDArray[Any]
 
@@ -48,6 +50,8 @@ PATIENCE = 2
 HELD_OUT = 0.05
 # Below this share of the variance, noise is a difference that float32 products do not give well enough.
 FLOAT32_NOISE = 1e-3
+# What to do about missing values.
+CURE = "fill them, or use missing='model'"
 DEFAULT_ITERATIONS = 200
 
 
@@ -228,6 +232,18 @@ class Latent:
         """Mean of each feature by the model, in units of the data."""
         return np.asarray(self.scaling.restore(self.factors.shift))
 
+    def expected(self, Z: Any) -> Any:
+        """Return samples without noise from latent points, NumPy or Dask: W z + mu, in units of the data."""
+        return self.scaling.restore(Z @ self.factors.W.T + self.factors.shift)
+
+    def without_noise(self) -> Latent:
+        """Return the limit of no noise, as near as double precision tells it from none."""
+        noise = 1e-10 * float((self.factors.W**2).sum()) * np.ones_like(self.factors.noise)
+        own = isinstance(self.factors.noise, np.ndarray)
+        return replace(
+            self, factors=replace(self.factors, noise=noise if own else float(noise)), tile_dtype="float64"
+        )  # fmt: skip
+
     @property
     def n_sweeps(self) -> int:
         """Reads of all the data."""
@@ -260,7 +276,7 @@ def closed_form(found: Components, own_noise: bool = False) -> Factors:
         return Factors(W, np.zeros(d), noise)
     assert found.squares is not None
     variances = found.squares / n
-    left = np.maximum(variances - (W**2).sum(axis=1), 0.05 * np.maximum(variances, noise))
+    left = np.maximum(variances - (W**2).sum(axis=1), 0.05 * np.where(variances > 0, variances, noise))
     return Factors(W, np.zeros(d), left)
 
 
@@ -269,7 +285,8 @@ def fit_latent(source: Source, request: LatentRequest) -> tuple[Latent, Sweeps]:
     started = time.monotonic()
     most = request.most(source)
     request.check_memory(source)
-    found, sweeps = _components(source, request, most)
+    spent = Spent()
+    found, sweeps = _components(source, request, most, spent)
     gaps = bool(found.missing.any())
     if gaps and request.method == "closed":
         raise InputError(
@@ -278,14 +295,12 @@ def fit_latent(source: Source, request: LatentRequest) -> tuple[Latent, Sweeps]:
         )
     source, scaling = _used_part(found, sweeps), found.scaling
     del sweeps
-    spent = Spent(list(found.sweep_seconds), found.bytes_read)
     choice = choose(source, found, request, spent) if request.n_components == "auto" else None
     if choice is not None:
         found = found.leading(choice.best)
     own = request.own_noise
     start = closed_form(found, own)
-    noise_share = float(np.sum(np.broadcast_to(start.noise, len(start.W)))) / (found.total_variance or 1.0)
-    dtype = np.dtype(np.float64) if noise_share < FLOAT32_NOISE else np.dtype(found.tile_dtype)
+    dtype = np.dtype(found.tile_dtype)
     method = "em" if gaps or own or request.method == "em" else "closed"
     start, scaling, squares = _observed_units(found, start, scaling, request)
     swept = latent_sweeps(source, start.n_components, gaps, scaling, dtype, request.memory, request.progress)
@@ -327,14 +342,32 @@ def fit_latent(source: Source, request: LatentRequest) -> tuple[Latent, Sweeps]:
     return replace(latent, notes=_notes(latent, found)), swept
 
 
-def _components(source: Source, request: LatentRequest, count: int) -> tuple[Components, Sweeps]:
-    """Return principal components with missing values at the mean; complete data need no sweep to know the mean."""
-    if request.missing == "error" or not isinstance(source, VariantSource):
+def _components(source: Source, request: LatentRequest, count: int, spent: Spent) -> tuple[Components, Sweeps]:
+    """Return principal components with missing values at the mean; complete data need no sweep to know the mean.
+
+    Where they leave so little that float32 products do not tell the noise, they are found again in float64.
+    """
+    found, sweeps = _components_of(source, request, count, spent)
+    spent.add(found.sweep_seconds, found.bytes_read)
+    left = 1 - float(found.explained_variance_ratio.sum())
+    if found.tile_dtype == "float64" or isinstance(source, VariantSource) or left > FLOAT32_NOISE:
+        return found, sweeps
+    logger.info("what the components leave is too little for float32 tiles; beginning again in float64")
+    del sweeps
+    found, sweeps = _components_of(as_float64(source), request, count, spent)
+    spent.add(found.sweep_seconds, found.bytes_read)
+    return found, sweeps
+
+
+def _components_of(source: Source, request: LatentRequest, count: int, spent: Spent) -> tuple[Components, Sweeps]:
+    if request.missing == "error":
+        with curing_gaps(CURE):
+            return fit_components(source, request.components("error", count))
+    if not isinstance(source, VariantSource):
         try:
             return fit_components(source, request.components("error", count))
         except MissingValuesError as error:
-            if request.missing == "error":
-                raise MissingValuesError(str(error).replace("missing='mean'", "missing='model'")) from None
+            spent.add(error.seconds, error.bytes_read)
             logger.info("there are missing values: they are left out of the likelihood")
     return fit_components(source, request.components("mean", count))
 
@@ -383,7 +416,7 @@ def _fit_em(
     sweeps: Sweeps, start: Factors, found: Components, squares: Array, gaps: bool, request: LatentRequest
 ) -> Fit:
     """Iterate: without a sweep where the scatter is at hand, else by the cut of the sweeps."""
-    least = LEAST_NOISE * float(squares.sum()) / max(1, int((found.n_samples - found.missing).sum()))
+    least = least_noise(squares, found.n_samples - found.missing)
     iteration: Any
     if found.scatter is not None and not gaps and request.method == "auto":
         scale = 1.0 if found.scale is None else found.scale
@@ -426,6 +459,15 @@ def _notes(latent: Latent, found: Components) -> tuple[str, ...]:
                 f"the data have no variance beyond {latent.n_components} components: the noise is zero, and the "
                 "likelihood has no bound; ask for fewer components"
             )
+    else:
+        count = found.n_samples - found.missing
+        bound = latent.factors.noise <= 2 * least_noise(np.asarray(found.squares), count)
+        bound &= (count > 0) & (np.asarray(found.squares) > 0)
+        if bound.any():
+            notes.append(
+                f"{int(bound.sum())} feature(s) have no noise of their own (a Heywood case): the likelihood has no "
+                "bound there; ask for fewer components"
+            )
     empty = int((found.missing == found.n_samples).sum())
     if empty:
         notes.append(f"{empty} feature(s) have no value at all: their weights are zero, their mean is not known")
@@ -439,7 +481,7 @@ def with_posterior(latent: Latent, sweeps: Sweeps, sink: Callable[[int, Array, A
 
     Samples without any value are noted.
     """
-    posterior, empty = latent.posterior, 0
+    posterior, empty, before = latent.posterior, 0, sweeps.bytes_read
     if posterior is None:
         posterior, _, observed = infer(sweeps, latent.factors, bool(latent.missing.any()), sink)
         sweeps.rest()
@@ -451,7 +493,10 @@ def with_posterior(latent: Latent, sweeps: Sweeps, sink: Callable[[int, Array, A
         notes += (f"{empty} sample(s) have no value at all: what is known of them is the prior, mean zero",)
     swept = sweeps.seconds[-1:] if latent.posterior is None else []
     kept = None if sink is not None and latent.posterior is None else posterior
-    return replace(latent, posterior=kept, notes=notes, sweep_seconds=(*latent.sweep_seconds, *swept))
+    return replace(
+        latent, posterior=kept, notes=notes, sweep_seconds=(*latent.sweep_seconds, *swept),
+        bytes_read=latent.bytes_read + sweeps.bytes_read - before,
+    )  # fmt: skip
 
 
 def matching_latent(latent: Latent, match: Match) -> Latent:
@@ -474,10 +519,13 @@ def infer_latent(
             f"{len(latent.scaling.mean)} features; give the same features in the same order"
         )
     gaps = missing == "model" and source.dtype.kind == "f"
-    sweeps = latent_sweeps(
-        source, latent.n_components, gaps, latent.scaling, tile_dtype(source.dtype), memory, progress
-    )
-    return infer(sweeps, latent.factors, gaps, check=True)
+    dtype = np.result_type(tile_dtype(source.dtype), latent.tile_dtype)
+    sweeps = latent_sweeps(source, latent.n_components, gaps, latent.scaling, dtype, memory, progress)
+    try:
+        with curing_gaps(CURE):
+            return infer(sweeps, latent.factors, gaps, check=True)
+    finally:
+        sweeps.rest()
 
 
 @dataclass
@@ -522,6 +570,10 @@ def choose_by_held_out(source: Source, request: LatentRequest, most: int, spent:
     are 1, 2, ... until two in a row are no better than one before; of those that are as good as the best within the
     standard error of the difference, the smallest is taken.
     """
+    if isinstance(source, DaskSource) and active_client() is not None:
+        raise InputError(
+            f"{source.name}: values of a Dask array cannot be held out on a cluster; write it to Zarr first"
+        )
     held = HeldOut(source, HELD_OUT, request.seed or 0)
     asked = replace(request.components("mean", most), scale=Request(scale=request.scale).of(source).scale)
     found, sweeps = fit_components(held, replace(asked, keep_scatter=False))

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from streampca.accumulators import Statistic
 from streampca.budget import Cut, Footprint, cut, footprint, memory_limit, process_bytes, thread_count, threads_that_fit
-from streampca.errors import InputError
+from streampca.errors import InputError, curing_gaps
 from streampca.matrix import Matrix, tile_dtype
 from streampca.models.components import signed
 from streampca.models.estimator import Opener
@@ -35,6 +35,8 @@ DEFAULT_TOL = 1e-3
 DEFAULT_ITERATIONS = 200
 # Covariances are compared by their squares, and noise may be 1e-10 of the variance.
 SMALLEST_VARIANCE = 1e-120
+# What to do about missing values.
+CURE = "fill them (PPCA can: `impute`), or leave their samples out"
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,7 @@ def fit_mixture(source: Source, request: MixtureRequest) -> tuple[MixtureFit, Sw
     request.check(source)
     sweeps = request.sweeps(source)
     try:
-        with one_blas_thread:
+        with one_blas_thread, curing_gaps(CURE):
             variance = _mean_variance(sweeps)
             solver = MixtureEM(
                 sweeps, request.n_clusters, request.n_components, variance, float(request.tol), request.max_iter,
@@ -177,7 +179,8 @@ def log_joint(
     )  # fmt: skip
     sweeps = Sweeps(matrix, threads, progress)
     try:
-        pieces, _ = sweeps.run(LogJoint(mixture), "density", check=True)
+        with curing_gaps(CURE):
+            pieces, _ = sweeps.run(LogJoint(mixture), "density", check=True)
     finally:
         sweeps.rest()
     return np.concatenate(pieces)

@@ -268,21 +268,10 @@ class PCA(Estimator):
         if type(X).__module__.startswith("dask.array"):
             return found.scaling.restore(X @ components)
         if type(X).__module__.startswith("xarray."):
-            return self._unproject(X, components)
+            return self._labelled(X, lambda Z: found.scaling.restore(Z @ components))
         scores = np.asarray(X)
         restored = found.scaling.restore(scores @ components)
         return restored.astype(np.result_type(scores.dtype, np.float32)) if scores.dtype.kind == "f" else restored
-
-    def _unproject(self, scores: Any, components: Array) -> Any:
-        import xarray
-
-        dims = [dim for dim in scores.dims if dim != "component"]
-        flat = scores.transpose(*dims, "component")
-        features = (self._labels or plain_axes((1, len(self._found.mean))))[1]
-        values = self._found.scaling.restore(flat.values @ components)
-        values = values.reshape(*flat.shape[:-1], *features.sizes)
-        coords = {name: c for name, c in flat.coords.items() if "component" not in c.dims} | dict(features.coords)
-        return xarray.DataArray(values, dims=(*dims, *features.dims), coords=coords)
 
     def score_samples(self, X: Any) -> Array:
         """Return the log-likelihood of each sample under the PPCA model; of the scaled features, if scaled."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from streampca.errors import InputError
+from streampca.errors import InputError, curing_gaps
 from streampca.gaps import Gaps
 from streampca.matrix import Defects, tile_dtype
 from streampca.models.components import DEFAULT_TOL
@@ -20,6 +19,7 @@ from streampca.models.dataset import as_dataset, latent_attributes, latent_varia
 from streampca.models.estimator import Estimator, like
 from streampca.models.genotypes import fit_genotypes
 from streampca.models.latent import (
+    CURE,
     DEFAULT_ITERATIONS,
     Latent,
     LatentRequest,
@@ -75,6 +75,9 @@ class LatentEstimator(Estimator):
     def fit_transform(self, X: Any, y: None = None, *, sample_dims: Sequence[str] | None = None) -> Any:  # noqa: ARG002
         """Fit, and return the posterior mean of z of each sample; at most one sweep more than `fit`."""
         source = self._source(X, sample_dims, reset=True)
+        if type(X).__module__.startswith("dask.array"):
+            self._fit(source)
+            return self.transform(X)
         self._fit(source, scores=True)
         assert self._found.posterior is not None
         return like(X, self._found.posterior.mean.astype(tile_dtype(source.dtype)), source)
@@ -112,24 +115,32 @@ class LatentEstimator(Estimator):
         """Return the mean log-likelihood of the samples."""
         return float(np.mean(self.score_samples(X)))
 
-    def _infer(self, X: Any, found: Latent | None = None) -> tuple[Posterior, Array, Source]:
+    def _infer(self, X: Any) -> tuple[Posterior, Array, Source]:
         """Return what is known of the samples in X, their log-likelihood, and X as it was opened."""
         check_is_fitted(self)
-        source, found = self._source(X, None, reset=False), found or self._found
-        opened = source
-        if found.genotypes:
-            genotypes, match = self._matched(source)
-            source, found = genotypes.take(variants=match.new), matching_latent(found, match)
+        opened = self._source(X, None, reset=False)
+        posterior, likelihood = self._known(*self._part(opened))
+        return posterior, likelihood, opened
+
+    def _part(self, source: Source) -> tuple[Source, Latent]:
+        """Return the features of a source that were fitted, and the model of these; of genotypes by id and alleles."""
+        if not self._found.genotypes:
+            return source, self._found
+        genotypes, match = self._matched(source)
+        return genotypes.take(variants=match.new), matching_latent(self._found, match)
+
+    def _known(self, source: Source, found: Latent) -> tuple[Posterior, Array]:
+        """Return what is known of samples by a model, and their log-likelihood."""
         missing = "model" if found.genotypes else self.missing
         posterior, likelihood, _ = infer_latent(source, found, missing, self.memory, self.progress or silent)
-        return posterior, likelihood, opened
+        return posterior, likelihood
 
     def inverse_transform(self, X: Any) -> Any:
         """Map latent points to samples: W z + mu, in units of the data."""
         check_is_fitted(self)
-        found = self._found
-        Z = X if type(X).__module__.startswith("dask.array") else np.asarray(X)
-        return found.scaling.restore(Z @ found.factors.W.T + found.factors.shift)
+        if type(X).__module__.startswith("xarray."):
+            return self._labelled(X, self._found.expected)
+        return self._found.expected(X if type(X).__module__.startswith("dask.array") else np.asarray(X))
 
     def reconstruct(self, X: Any, *, projection: str = "posterior") -> Array:
         """Return each sample as the model sees it, in units of the data.
@@ -147,24 +158,26 @@ class LatentEstimator(Estimator):
         if projection not in ("posterior", "orthogonal"):
             raise InputError(f"projection={projection!r} is not known; use 'posterior' or 'orthogonal'")
         check_is_fitted(self)
-        found = self._found
-        if projection == "orthogonal":
-            found = replace(found, factors=replace(found.factors, noise=found.factors.noise * 1e-12))
-        posterior, _, _ = self._infer(X, found)
-        return np.asarray(self.inverse_transform(posterior.mean))
+        source, found = self._part(self._source(X, None, reset=False))
+        seen = found.without_noise() if projection == "orthogonal" else found
+        posterior, _ = self._known(source, seen)
+        return np.asarray(found.expected(posterior.mean))
 
     def impute(self, X: Any) -> Array:
         """Return X with each missing value at its mean given the values that its sample has; others as they are.
 
-        For arrays that fit in memory; `streampca impute` and `results.impute_to_store` write to a store.
+        For arrays that fit in memory; `streampca impute` and `results.impute_to_store` write to a store. Of genotypes,
+        the variants that were fitted, as counts from 0 to 2 of the allele that X counts.
         """
+        check_is_fitted(self)
         if self.missing != "model":
             raise InputError("missing='error' allows no missing values to impute; use missing='model'")
-        filled = self.reconstruct(X)
-        source = self._source(X, None, reset=False)
+        source, found = self._part(self._source(X, None, reset=False))
+        posterior, _ = self._known(source, found)
+        filled = found.expected(posterior.mean)
         values = np.array(source.read(slice(0, source.shape[0]), slice(0, source.shape[1]))[0], dtype=filled.dtype)
         absent = np.isnan(values)
-        values[absent] = filled[absent]
+        values[absent] = np.clip(filled, 0.0, 2.0)[absent] if found.genotypes else filled[absent]
         return values
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> Array:
@@ -241,17 +254,18 @@ class LatentEstimator(Estimator):
 
 def _block_means(block: Array, *, found: Latent, missing: str) -> Array:
     """Return the posterior means of one block of a lazy array."""
-    T = np.empty(block.shape, tile_dtype(block.dtype))
+    T = np.empty(block.shape, np.result_type(tile_dtype(block.dtype), found.tile_dtype))
     found.scaling.apply(T, block, slice(None))
     gaps = None
     if block.dtype.kind == "f" and not np.isfinite(block).all():
-        Defects.of(block).refuse("mean" if missing == "model" else "error", "a block of the Dask array")
+        with curing_gaps(CURE):
+            Defects.of(block).refuse("mean" if missing == "model" else "error", "a block of the Dask array")
         gaps = Gaps.taken(T)
     side = Side.of_features(found.factors, gaps is not None, T.dtype)
     off = None if gaps is None or side.gaps is None else gaps.sums_of_rows(side.gaps)
     products = (T @ side.rows)[:, : found.n_components + 1].astype(np.float64)
     posterior, _ = samples_of(T, products, off, side, found.factors)
-    return posterior.mean.astype(T.dtype)
+    return posterior.mean.astype(tile_dtype(block.dtype))
 
 
 class PPCA(LatentEstimator):

@@ -79,7 +79,7 @@ class BySamples:
     squares: Array
     gaps: bool
     expand: bool
-    least: float
+    least: Array
 
     def begin(self, start: Factors) -> tuple[Factors, list[float]]:
         """Start from the parameters."""
@@ -112,7 +112,7 @@ class ByFeatures:
     squares: Array
     gaps: bool
     expand: bool
-    least: float
+    least: Array
 
     def begin(self, start: Factors) -> tuple[Posterior, list[float]]:
         """Start from what is known of the samples at these parameters: a sweep."""
@@ -126,7 +126,9 @@ class ByFeatures:
         sums, _ = self.sweeps.run(FeatureStep(side, self.squares, self._own_noise, self.least), "EM")
         both, own = (np.concatenate(parts) for parts in zip(*sums.pieces, strict=True))
         residual, observed, distance = sums.numbers
-        factors = Factors(both[:, :-1], both[:, -1], own if self._own_noise else max(residual / observed, self.least))
+        factors = Factors(
+            both[:, :-1], both[:, -1], own if self._own_noise else max(residual / observed, self.least.mean())
+        )
         found, terms, _ = e_step_of_all(sums, factors, self.sweeps.threads)
         likelihood = 0.5 * (float(terms.sum()) - distance / factors.common)
         return likelihood, Found(factors, found), self._expanded(found)
@@ -151,7 +153,7 @@ class ByScatter:
     scatter: Array
     n_samples: int
     expand: bool
-    least: float
+    least: Array
 
     def begin(self, start: Factors) -> tuple[Factors, list[float]]:
         """Start from the parameters."""
@@ -179,11 +181,17 @@ class ByScatter:
         )  # fmt: skip
 
 
-def _noise(residual: Array, count: Array, least: float, own: bool) -> float | Array:
+def least_noise(squares: Array, count: Array) -> Array:
+    """Return the noise that each feature has at least, from its sum of squares and its number of values."""
+    variances = squares / np.maximum(count, 1)
+    return LEAST_NOISE * np.where(variances > 0, variances, variances.mean())
+
+
+def _noise(residual: Array, count: Array, least: Array, own: bool) -> float | Array:
     """Return the noise of each feature, or the common one, from residual squares and numbers of values."""
     if own:
         return np.asarray(np.maximum(residual / np.maximum(count, 1), least))
-    return float(max(residual.sum() / count.sum(), least))
+    return float(max(residual.sum() / count.sum(), least.mean()))
 
 
 def _expansion(total: Array) -> tuple[Array, Array]:
@@ -245,10 +253,15 @@ class EM(Generic[S]):
         safe: S | None = None
         n_steps = 0
         while n_steps < self.max_steps and not converged:
-            likelihood, candidate, image = self.iteration.step(state)
             n_steps += 1
+            try:
+                likelihood, candidate, image = self.iteration.step(state)
+            except np.linalg.LinAlgError:
+                if safe is None:
+                    raise
+                likelihood = -np.inf
             gain = likelihood - likelihoods[-1] if likelihoods else np.inf
-            if safe is not None and gain < -self.rounding * abs(likelihood):
+            if safe is not None and not gain >= -self.rounding * abs(likelihoods[-1]):
                 # The extrapolation went too far: go on from where the plain step had come to.
                 state, safe = safe, None
                 mixing.forget()

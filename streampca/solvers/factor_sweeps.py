@@ -150,12 +150,13 @@ class FeatureStep(Step):
     Parameters
     ----------
     squares : (d,) sum of squares of each feature.
-    own_noise : whether each feature has its own noise, no less than `least`.
+    own_noise : whether each feature has its own noise.
+    least : noise that it may have, (d,).
     """
 
     squares: Array
     own_noise: bool
-    least: float
+    least: Array
 
     def rows(self, value: Sums, A: Array, start: int, gaps: Gaps | None) -> tuple[Array, Array]:
         """Return (w, shift) / psi of the features met, and their products."""
@@ -163,7 +164,8 @@ class FeatureStep(Step):
         both, count = m_step(products, off, self.side.total)
         squares, shift = self.squares[start : start + len(A)], both[:, -1]
         residual = squares - (products * both).sum(axis=1)
-        noise = np.maximum(residual / np.maximum(count, 1), self.least) if self.own_noise else 1.0
+        least = self.least[start : start + len(A)]
+        noise = np.maximum(residual / np.maximum(count, 1), least) if self.own_noise else 1.0
         part = Factors(both[:, :-1], shift, noise)
         distance = (squares - 2 * shift * products[:, -1] + shift**2 * count) * part.weights
         value.numbers += residual.sum(), count.sum(), distance.sum()

@@ -5,6 +5,7 @@ See `streampca.solvers.em` for the model and how the steps become sweeps.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,6 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
+
+# Factor by which an extrapolation may change the noise.
+LONGEST_STEP = 10.0
 
 
 @dataclass(frozen=True)
@@ -78,9 +82,10 @@ class Factors:
         return np.concatenate([self.W.ravel(), self.shift, np.atleast_1d(np.log(self.noise))])
 
     def moved(self, vector: Array) -> Factors:
-        """Return the parameters that such a row holds."""
+        """Return the parameters that such a row holds; the noise may change by a factor of LONGEST_STEP at most."""
         d, k = self.W.shape
-        noise = np.exp(vector[d * (k + 1) :])
+        before = np.atleast_1d(np.log(self.noise))
+        noise = np.exp(np.clip(vector[d * (k + 1) :], before - np.log(LONGEST_STEP), before + np.log(LONGEST_STEP)))
         W, shift = vector[: d * k].reshape(d, k), vector[d * k : d * (k + 1)]
         return Factors(W, shift, noise if isinstance(self.noise, np.ndarray) else float(noise[0]))
 
@@ -97,12 +102,21 @@ class Posterior:
     covariance: Array
 
     def vector(self) -> Array:
-        """Return the means in one row, to extrapolate."""
-        return self.mean.ravel()
+        """Return the means in one row, to extrapolate; with the covariance, by its logarithm, if it is one for all."""
+        return np.append(self.mean, self._spectral(self.covariance, np.log) if len(self.covariance) == 1 else [])
 
     def moved(self, vector: Array) -> Posterior:
-        """Return the same with other means."""
-        return replace(self, mean=vector.reshape(self.mean.shape))
+        """Return what such a row holds; each covariance as it is here, if there are many."""
+        mean, rest = np.split(vector, [self.mean.size])
+        # That of z never exceeds its prior's, one.
+        covariance = self._spectral(rest[None], lambda x: np.exp(np.minimum(x, 0.0))) if rest.size else self.covariance
+        return Posterior(mean.reshape(self.mean.shape), covariance)
+
+    def _spectral(self, packed: Array, function: Callable[[Array], Array]) -> Array:
+        """Return a function of the one covariance, packed, by its eigenvalues."""
+        packing = Packing(self.mean.shape[1])
+        values, R = np.linalg.eigh(packing.unpacked(packed)[0])
+        return packing.packed(((R * function(values)) @ R.T)[None])
 
     def directions(self) -> Array:
         """Return what spans the subspace."""

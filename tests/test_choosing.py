@@ -157,7 +157,7 @@ def test_a_dask_array_can_be_chosen_from():
     assert PPCA("auto").fit(lazy).n_components_ == PPCA("auto").fit(x).n_components_ == 2
 
 
-# Went wrong once: `Components.leading` keeps the eigenvalue that followed all candidates, not the one that follows the choice.
+# Once: `Components.leading` keeps the eigenvalue that followed all candidates, not the one that follows the choice.
 def test_a_chosen_component_that_equals_the_next_is_noted():
     spectrum = [30.0, 8.0, 7.9, *falling(9, 0.95, 1.0)]
     x = matrix_with_spectrum(60, 12, spectrum, seed=1)

@@ -204,7 +204,7 @@ def test_genotypes_and_plink_files(data, here):
     ("name", "options"),
     [
         ("full.npy", ()),
-        # Went wrong once: after EM there is no certificate, and the table of components fails for want of it, with a traceback.
+        # Once: after EM there is no certificate, and the table of components failed for want of it.
         ("x.npy", ()),
         ("g.bed", ()),
         ("full.npy", ("--factor-analysis",)),
@@ -220,7 +220,7 @@ def test_tables_beside_the_result(data, here, name, options):
     assert "explained_variance" in table(data / f"{stem}.components.tsv")
 
 
-# Went wrong once: a result of ppca is let through as if it were of pca, and ends in a KeyError.
+# Once: a result of ppca is let through as if it were of pca, and ends in a KeyError.
 def test_project_of_a_latent_model_works_or_says_why_not(data, here):  # noqa: ARG001
     assert here("ppca", "g.bed", "-k", 2, "--quiet")[0] == 0
     code, _, err = here("project", "g.ppca.zarr", "g.bed", "--quiet")

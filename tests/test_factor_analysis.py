@@ -104,7 +104,7 @@ def test_it_is_the_same_however_the_data_lie(tmp_path, kind, shape):
 
 UNITS = {
     "some": np.array([1, 3, 0.1, 1, 10, 1, 5, 0.2]),
-    # Went wrong once: the least noise is a share of the mean variance of all features: more than all of a small feature's own.
+    # Once: the least noise is a share of the mean variance of all features: more than all of a small feature's own.
     "far apart": np.array([1e-3, 1, 10, 100, 1e3, 1, 5, 0.2]),
 }
 
@@ -145,7 +145,7 @@ def test_iterations_are_those_of_a_dense_em(pattern, cut):  # noqa: F811
     np.testing.assert_allclose(model.noise_variance_, history[-1][2], rtol=1e-6)
 
 
-# BUG: cut along features, near a noise of zero, EM stops short of what the other cut finds, said to have converged.
+# Once: cut along features, near a noise of zero, EM crept, and stopped short of what the other cut finds.
 def test_both_cuts_come_to_the_same_maximum_near_a_noise_of_zero():
     x = planted(100, 8, 2, noise=1.0, seed=2)
     models = []
@@ -234,7 +234,7 @@ def test_features_without_values_or_variance_stay_finite(cut):  # noqa: F811
     assert model.mean_[5] == pytest.approx(2.5)
 
 
-# Went wrong once: psi at its least (a Heywood case, the likelihood without bound) is not noted, as it is for PPCA.
+# Once: psi at its least (a Heywood case, the likelihood without bound) is not noted, as it is for PPCA.
 def test_noise_of_zero_is_noted():
     x = matrix_with_spectrum(60, 8, falling(2), seed=3)
     model = FactorAnalysis(2).fit(x)

@@ -175,9 +175,9 @@ def test_a_reconstruction_is_one_sweep():
 # ---------------------------------------------------------------- a model from its store
 
 
-@pytest.mark.parametrize("scale", [None, "unit"])
-@pytest.mark.parametrize("own", [False, True])
-@pytest.mark.parametrize("pattern", [0.0, 0.2])
+@pytest.mark.parametrize(
+    ("pattern", "own", "scale"), [(0.0, False, None), (0.2, False, "unit"), (0.0, True, "unit"), (0.2, True, None)]
+)
 def test_a_stored_model_comes_back(tmp_path, pattern, own, scale):
     x = with_gaps(planted(60, 9, 2), pattern)
     request = LatentRequest(2, own_noise=own, scale=scale)

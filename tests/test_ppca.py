@@ -147,7 +147,7 @@ def test_em_is_the_closed_form_however_the_data_lie(tmp_path, kind, shape):
     assert np.asarray(em.transform(given)) == pytest.approx(closed.transform(x), abs=1e-6)
 
 
-# Went wrong once: s2 is taken from float32 products: a quarter too large here, and worthless for less noise (1e-4: 40 times).
+# Once: s2 is taken from float32 products: a quarter too large here, and worthless for less noise (1e-4: 40 times).
 @pytest.mark.parametrize("method", ["closed", "em"])
 @pytest.mark.parametrize("noise", [1e-2, 1e-3])
 def test_little_noise_in_float32_data_is_found(noise, method):
@@ -158,12 +158,21 @@ def test_little_noise_in_float32_data_is_found(noise, method):
     assert model.log_likelihood_ == pytest.approx(log_densities(x, W, mu, s2).sum(), rel=1e-3)
 
 
-# Went wrong once: the fit is float64 where noise is small, but transform and score go back to float32 tiles.
+# Once: the fit is float64 where noise is small, but transform and score go back to float32 tiles.
 def test_the_score_of_float32_data_with_little_noise_is_that_of_the_fit():
     x = planted(2000, 30, 3, noise=1e-3, mean=0.0).astype(np.float32)
     model = PPCA(3, method="em").fit(x)
     expected = log_densities(x.astype(float), *model_of(model)).sum()
     assert model.score_samples(x).sum() == pytest.approx(expected, rel=1e-4)
+
+
+# BUG: whether float32 will do is judged by what mean-filled components leave, which is much where values are missing.
+def test_little_noise_in_float32_data_with_gaps_is_found():
+    x = with_gaps(planted(1000, 20, 3, noise=1e-3, mean=0.0), 0.1).astype(np.float32)
+    single, double = PPCA(3).fit(x), PPCA(3).fit(x.astype(np.float64))
+    assert single.noise_variance_ == pytest.approx(double.noise_variance_, rel=1e-2)
+    assert single.log_likelihood_ == pytest.approx(double.log_likelihood_, rel=1e-3)
+    assert single.score_samples(x).sum() == pytest.approx(single.log_likelihood_, rel=1e-4)
 
 
 # ---------------------------------------------------------------- gaps
@@ -213,6 +222,15 @@ def test_both_cuts_come_to_the_same_maximum(cut):  # noqa: F811
         step = 1e-2 / np.sqrt(sum(np.sum(np.square(part)) for part in nudge))
         moved = W + step * nudge[0], mu + step * nudge[1], noise * np.exp(step * nudge[2])
         assert log_densities(x, *moved).sum() < likelihood + 1e-6 * abs(likelihood)
+
+
+# BUG: Anderson's differences are cast to float32, which very large or small values leave: RuntimeWarning, or no mixing.
+@pytest.mark.parametrize("factor", [1e-100, 1e25])
+def test_units_do_not_matter_to_the_iterations(factor):
+    with cut_along(ROWS):
+        one, other = PPCA(2).fit(gappy()), PPCA(2).fit(gappy() * factor)
+    assert other.n_iter_ == one.n_iter_
+    assert other.noise_variance_ == pytest.approx(one.noise_variance_ * factor**2, rel=1e-6)
 
 
 def test_missing_values_are_not_mistaken_for_the_mean():
@@ -288,7 +306,7 @@ def test_the_orthogonal_reconstruction_is_that_of_pca(shape):
         model.reconstruct(x, projection="oblique")
 
 
-# Went wrong once: noise times 1e-12 leaves W'W singular to rounding where a sample has fewer values than components.
+# Once: noise times 1e-12 leaves W'W singular to rounding where a sample has fewer values than components.
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_the_orthogonal_reconstruction_of_few_values_goes_through_them(dtype):
     x = (50 * planted(200, 12, 3, noise=0.01, mean=0.0)).astype(dtype)
@@ -365,7 +383,7 @@ def test_xarray_in_gives_xarray_out_with_its_labels():
     np.testing.assert_allclose(turned.values, scores.values, atol=1e-10)
 
 
-# Went wrong once: DESIGN promises xarray in, xarray out; PCA.inverse_transform keeps the labels, PPCA's loses them.
+# Once: DESIGN promises xarray in, xarray out; PCA.inverse_transform keeps the labels, PPCA's loses them.
 def test_inverse_transform_of_labelled_scores_is_labelled():
     array = cube()
     model = PPCA(2)
@@ -391,7 +409,7 @@ def test_a_lazy_transform_is_the_numpy_one(pattern):
         model.transform(dask.array.from_array(x, chunks=(17, 4))).compute()
 
 
-# Went wrong once: PCA.fit_transform of a Dask array is a Dask array, as DESIGN promises; PPCA's is NumPy.
+# Once: PCA.fit_transform of a Dask array is a Dask array, as DESIGN promises; PPCA's is NumPy.
 def test_fit_transform_of_a_dask_array_gives_a_dask_array():
     assert isinstance(PPCA(2).fit_transform(dask.array.from_array(small(), chunks=(20, 9))), dask.array.Array)
 
@@ -428,7 +446,7 @@ def test_the_result_holds_what_is_documented():
     assert "scores" not in complete
 
 
-# Went wrong once: the label is that of PCA (n - 1); these variances are of maximum likelihood (1 / n).
+# Once: the label is that of PCA (n - 1); these variances are of maximum likelihood (1 / n).
 def test_the_result_says_which_variances_these_are():
     assert "n - 1" not in PPCA(2).fit(small()).result_["explained_variance"].attrs["long_name"]
 
@@ -447,7 +465,7 @@ def test_every_read_of_complete_data_is_counted(cut, method, transform):  # noqa
     assert times.min() == times.max() == model.n_sweeps_
 
 
-# Went wrong once: the sweep that finds out that there are gaps is not counted.
+# Once: the sweep that finds out that there are gaps is not counted.
 @pytest.mark.usefixtures("small_partitions")
 @pytest.mark.parametrize("n_components", [2, "auto"])
 def test_every_read_of_data_with_gaps_is_counted(cut, n_components):  # noqa: F811
@@ -466,7 +484,7 @@ def test_an_iteration_is_one_sweep(cut):  # noqa: F811
     assert more.times_read().max() - few.times_read().max() == 2
 
 
-# Went wrong once: bytes of the sweep for the scores are not counted.
+# Once: bytes of the sweep for the scores are not counted.
 def test_bytes_read_are_those_of_all_sweeps():
     x = small()
     model = PPCA(2)
@@ -512,11 +530,12 @@ def test_same_bits_on_two_processes(tmp_path):
         for way, (shape, chunks) in LAYOUTS.items():
             (tmp_path / way).mkdir()
             path = stored(tmp_path / way, shape, chunks)
-            lazy = dask.array.from_zarr(path).rechunk(shape if way == COLUMNS else (500, 20))
+            lazy = dask.array.from_zarr(path).rechunk((300, -1))
+            both = (path, lazy) if way == ROWS else (path,)
             with cut_along(way):
-                here = [everything(PPCA(3, max_iter=2), given) for given in (path, lazy)]
+                here = [everything(PPCA(3, max_iter=2), given) for given in both]
                 with Client(cluster):
-                    there = [everything(PPCA(3, max_iter=2), given) for given in (path, lazy)]
+                    there = [everything(PPCA(3, max_iter=2), given) for given in both]
             for one, other in zip(here, there, strict=True):
                 assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
 
@@ -586,7 +605,7 @@ def test_gaps_are_refused_where_they_are_not_wanted():
         PPCA(2, missing="error").fit(small()).impute(x)
 
 
-# Went wrong once: transform names missing='mean', which PPCA does not take.
+# Once: transform names missing='mean', which PPCA does not take.
 def test_the_cure_named_by_transform_is_one_that_works():
     with pytest.raises(InputError) as error:
         PPCA(2, missing="error").fit(small()).transform(gappy())
@@ -659,7 +678,7 @@ def test_data_without_noise_are_noted_and_stay_finite(method, k):
     assert_close(model.reconstruct(x), x, rtol=1e-4)
 
 
-# Went wrong once: where the noise is held at its least, the closed form's likelihood is not that of its parameters.
+# Once: where the noise is held at its least, the closed form's likelihood is not that of its parameters.
 def test_the_likelihood_of_data_without_noise_is_that_of_the_model():
     x = matrix_with_spectrum(40, 12, falling(3), seed=3)
     model = PPCA(5).fit(x)
@@ -670,7 +689,7 @@ def test_the_likelihood_of_data_without_noise_is_that_of_the_model():
     assert model.log_likelihood_ == pytest.approx(likelihood, rel=1e-4)
 
 
-# Went wrong once: Anderson mixing of log s2 overflows, the NaN is taken for progress, and LinAlgError ends it.
+# Once: Anderson mixing of log s2 overflows, the NaN is taken for progress, and LinAlgError ends it.
 @pytest.mark.parametrize("k", [3, 5])
 def test_gaps_in_data_without_noise_are_noted_and_stay_finite(cut, k):  # noqa: F811
     x = with_gaps(matrix_with_spectrum(40, 30, falling(3), seed=3), 0.2)
@@ -754,13 +773,13 @@ def test_the_dual_of_a_dask_array_and_a_clone():
         clone(whole).inverse_transform(x)
 
 
-# Went wrong once: n_components='auto' is not offered by DualPPCA, but is taken for as many as there can be, up to 50.
+# Once: n_components='auto' is not offered by DualPPCA, but is taken for as many as there can be, up to 50.
 def test_the_dual_does_not_choose_its_dimensions():
     with pytest.raises(InputError):
         DualPPCA("auto").fit(small())
 
 
-# Went wrong once: log of eigenvalues below the least noise, and d for the distance: not the likelihood of its parameters.
+# Once: log of eigenvalues below the least noise, and d for the distance: not the likelihood of its parameters.
 def test_the_dual_of_data_without_noise_has_the_likelihood_of_its_parameters():
     x = matrix_with_spectrum(12, 40, falling(3), seed=3)
     dual = DualPPCA(5).fit(x)

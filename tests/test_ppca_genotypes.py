@@ -190,7 +190,7 @@ def test_imputed_stores_keep_calls_and_stay_within_their_range(tmp_path, bed):
     np.testing.assert_allclose(values[absent], expected[absent], atol=1e-3)
 
 
-# Went wrong once: `impute` of a file takes all its variants in their own order and alleles, the model those fitted in theirs.
+# Once: `impute` of a file takes all its variants in their own order and alleles, the model those fitted in theirs.
 def test_impute_of_a_file_is_of_the_variants_fitted(bed, model):
     filled = model.impute(bed)
     kept = Truth(cohort()).varies
@@ -199,7 +199,7 @@ def test_impute_of_a_file_is_of_the_variants_fitted(bed, model):
     np.testing.assert_array_equal(filled[~np.isnan(calls)], calls[~np.isnan(calls)])
 
 
-# Went wrong once: as above; where no variant is left out there is no error, but values of other variants or alleles.
+# Once: as above; where no variant is left out there is no error, but values of other variants or alleles.
 def test_impute_of_a_file_counts_the_alleles_of_the_file(tmp_path):
     calls = random_calls(60, 200, 2, missing=0.1)
     path = write_bed(tmp_path / "x", calls)

@@ -20,6 +20,7 @@ from streampca.models.components import (
     GENOTYPE_COMPONENTS,
     Components,
     Request,
+    also_spent,
     fit_components,
     not_distinguishable,
 )
@@ -287,6 +288,7 @@ def fit_latent(source: Source, request: LatentRequest) -> tuple[Latent, Sweeps]:
     request.check_memory(source)
     spent = Spent()
     found, sweeps = _components(source, request, most, spent)
+    spent.add(found.sweep_seconds, found.bytes_read)
     gaps = bool(found.missing.any())
     if gaps and request.method == "closed":
         raise InputError(
@@ -301,6 +303,8 @@ def fit_latent(source: Source, request: LatentRequest) -> tuple[Latent, Sweeps]:
     own = request.own_noise
     start = closed_form(found, own)
     dtype = np.dtype(found.tile_dtype)
+    if not gaps and _too_little(start, dtype, source):
+        return _fit_in_float64(source, request, spent)
     method = "em" if gaps or own or request.method == "em" else "closed"
     start, scaling, squares = _observed_units(found, start, scaling, request)
     swept = latent_sweeps(source, start.n_components, gaps, scaling, dtype, request.memory, request.progress)
@@ -310,6 +314,9 @@ def fit_latent(source: Source, request: LatentRequest) -> tuple[Latent, Sweeps]:
         factors, R = start, np.eye(start.n_components)
     else:
         fit = _fit_em(swept, start, found, squares, gaps, request)
+        if _too_little(fit.factors, dtype, source):
+            spent.add(swept.seconds, swept.bytes_read)
+            return _fit_in_float64(source, request, spent)
         factors, R = fit.factors.rotated()
     posterior = None if fit.posterior is None else fit.posterior.rotated(R)
     advice = found.advice
@@ -343,23 +350,7 @@ def fit_latent(source: Source, request: LatentRequest) -> tuple[Latent, Sweeps]:
 
 
 def _components(source: Source, request: LatentRequest, count: int, spent: Spent) -> tuple[Components, Sweeps]:
-    """Return principal components with missing values at the mean; complete data need no sweep to know the mean.
-
-    Where they leave so little that float32 products do not tell the noise, they are found again in float64.
-    """
-    found, sweeps = _components_of(source, request, count, spent)
-    spent.add(found.sweep_seconds, found.bytes_read)
-    left = 1 - float(found.explained_variance_ratio.sum())
-    if found.tile_dtype == "float64" or isinstance(source, VariantSource) or left > FLOAT32_NOISE:
-        return found, sweeps
-    logger.info("what the components leave is too little for float32 tiles; beginning again in float64")
-    del sweeps
-    found, sweeps = _components_of(as_float64(source), request, count, spent)
-    spent.add(found.sweep_seconds, found.bytes_read)
-    return found, sweeps
-
-
-def _components_of(source: Source, request: LatentRequest, count: int, spent: Spent) -> tuple[Components, Sweeps]:
+    """Return principal components with missing values at the mean; complete data need no sweep to know the mean."""
     if request.missing == "error":
         with curing_gaps(CURE):
             return fit_components(source, request.components("error", count))
@@ -370,6 +361,20 @@ def _components_of(source: Source, request: LatentRequest, count: int, spent: Sp
             spent.add(error.seconds, error.bytes_read)
             logger.info("there are missing values: they are left out of the likelihood")
     return fit_components(source, request.components("mean", count))
+
+
+def _fit_in_float64(source: Source, request: LatentRequest, spent: Spent) -> tuple[Latent, Sweeps]:
+    """Begin again, since float32 products do not tell so little noise from rounding."""
+    logger.info("there is too little noise for float32 tiles; beginning again in float64")
+    latent, sweeps = fit_latent(as_float64(source), request)
+    return also_spent(latent, spent.seconds, spent.bytes_read), sweeps
+
+
+def _too_little(factors: Factors, dtype: np.dtype[Any], source: Source) -> bool:
+    """Tell whether the noise is a difference that tiles of float32 do not give; genotypes always have enough."""
+    noise = float(np.mean(factors.noise)) * len(factors.W)
+    share = noise / (noise + float((factors.W**2).sum()))
+    return dtype != np.float64 and not isinstance(source, VariantSource) and share < FLOAT32_NOISE
 
 
 def _used_part(found: Components, sweeps: Sweeps) -> Source:

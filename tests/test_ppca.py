@@ -166,7 +166,7 @@ def test_the_score_of_float32_data_with_little_noise_is_that_of_the_fit():
     assert model.score_samples(x).sum() == pytest.approx(expected, rel=1e-4)
 
 
-# BUG: whether float32 will do is judged by what mean-filled components leave, which is much where values are missing.
+# Once: whether float32 will do is judged by what mean-filled components leave, which is much where values are missing.
 def test_little_noise_in_float32_data_with_gaps_is_found():
     x = with_gaps(planted(1000, 20, 3, noise=1e-3, mean=0.0), 0.1).astype(np.float32)
     single, double = PPCA(3).fit(x), PPCA(3).fit(x.astype(np.float64))
@@ -224,7 +224,7 @@ def test_both_cuts_come_to_the_same_maximum(cut):  # noqa: F811
         assert log_densities(x, *moved).sum() < likelihood + 1e-6 * abs(likelihood)
 
 
-# BUG: Anderson's differences are cast to float32, which very large or small values leave: RuntimeWarning, or no mixing.
+# BUG: differences that Anderson mixing keeps in float32 overflow for values of 1e20 and more: RuntimeWarning.
 @pytest.mark.parametrize("factor", [1e-100, 1e25])
 def test_units_do_not_matter_to_the_iterations(factor):
     with cut_along(ROWS):

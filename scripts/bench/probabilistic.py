@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 THREADS = 2
-LIMIT_SECONDS = 300
+LIMIT_SECONDS = 120
 K = 10
 # samples, features, share of missing values; the small ones try the script.
 CASES = {"complete": (20_000, 500, 0.0), "gaps": (20_000, 200, 0.2), "factors": (20_000, 500, 0.0)}

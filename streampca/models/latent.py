@@ -54,6 +54,8 @@ FLOAT32_NOISE = 1e-3
 # What to do about missing values.
 CURE = "fill them, or use missing='model'"
 DEFAULT_ITERATIONS = 200
+# Iterations of EM that a plan counts on.
+EM_SWEEPS = 6
 
 
 @dataclass(frozen=True)
@@ -113,14 +115,14 @@ class LatentRequest:
     def plan(self, source: Source, extra_sweeps: int = 0) -> Plan:
         """Plan the principal components that the fit starts from, and EM after them, without reading.
 
-        Iterations are as many as data give reason to: their number is not known, and is not counted.
+        Iterations are as many as data give reason to: their number is a guess.
         """
         k = self.most(source)
         planned = self.components("mean", k).plan(source, extra_sweeps)
         _, need, threads = self.check_memory(source)
         return replace(
-            planned, peak_bytes=max(planned.peak_bytes, need.peak(threads)),
-            reason=f"{planned.reason}; EM, where it is needed, takes one sweep an iteration beside",
+            planned, peak_bytes=max(planned.peak_bytes, need.peak(threads)), sweeps=planned.sweeps + EM_SWEEPS,
+            reason=f"{planned.reason}; EM, where it is needed, one sweep an iteration, here taken for {EM_SWEEPS}",
         )  # fmt: skip
 
     def check_memory(self, source: Source) -> tuple[Cut, Footprint, int]:

@@ -303,12 +303,13 @@ class _Mixing:
         before, self._before = self._before, (residual, image)
         if before is None:
             return None
-        # Differences need no more digits than these.
-        self._residuals = [*self._residuals, (residual - before[0]).astype(np.float32)][-MEMORY:]
-        self._images = [*self._images, (image - before[1]).astype(np.float32)][-MEMORY:]
+        # Differences need no more digits than these; the unit keeps them from overflowing.
+        unit = float(np.abs(residual - before[0]).max()) or 1.0
+        self._residuals = [*self._residuals, ((residual - before[0]) / unit).astype(np.float32)][-MEMORY:]
+        self._images = [*self._images, ((image - before[1]) / unit).astype(np.float32)][-MEMORY:]
         gram = np.array([[float(np.dot(a, b)) for b in self._residuals] for a in self._residuals])
-        right = np.array([float(np.dot(a, residual)) for a in self._residuals])
-        share = np.linalg.lstsq(gram, right, rcond=1e-10)[0]
+        right = np.array([float(np.dot(a, residual / unit)) for a in self._residuals])
+        share = unit * np.linalg.lstsq(gram, right, rcond=1e-10)[0]
         if not np.isfinite(share).all():
             return None
         return np.asarray(image - sum(s * d for s, d in zip(share, self._images, strict=True)))

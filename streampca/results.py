@@ -258,8 +258,8 @@ def impute_to_store(
     """
     import zarr
 
-    posterior, _, _ = infer_latent(source, latent, "model", memory, progress)
-    sweeps, length = imputing_sweeps(source, memory, progress)
+    sweeps, length = imputing_sweeps(source, latent.n_components, memory, progress)
+    means = infer_latent(source, latent, "model", memory, progress)[0].mean
     axis, samples, features = sweeps.matrix.axis, source.samples, source.features
     if len(samples.dims) > 1:
         samples = Axis(("sample",), (len(samples),))
@@ -280,7 +280,7 @@ def impute_to_store(
                 array[:, start : start + len(rows)] = rows.T
 
         top = 2.0 if latent.genotypes else None
-        statistic = Imputation(posterior.mean, latent.factors, latent.scaling, axis, length, write, top)
+        statistic = Imputation(means, latent.factors, latent.scaling, axis, length, write, top)
         count, _ = sweeps.run(statistic, "imputing", check=True)
         sweeps.rest()
         save({}, {**samples.coords, **features.coords}, facts, store)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,16 @@ from streampca.sources.genotypes import VariantSource
 from streampca.sources.resident import Resident
 from streampca.sweeps import Sweeps, active_client
 
+# What numba and the compiled loops take once they are loaded.
+COMPILED_BYTES = 130 << 20
+
 
 def latent_sweeps(
     source: Source, k: int, gaps: bool, scaling: Scaling, dtype: np.dtype[Any], memory: Any, progress: Progress
 ) -> Sweeps:
     """Return sweeps for EM and what follows it, over a source whose features are all used."""
+    if gaps:
+        load_compiled()
     planned, need, threads = plan_em(source, k, gaps, dtype.itemsize, memory)
     spare = memory_limit(memory) - need.peak(threads)
     if source.costly and active_client() is None and spare > 0:
@@ -59,13 +65,21 @@ def _need(source: Source, axis: int, k: int, gaps: bool, itemsize: int) -> tuple
     # The other side's rows with their products, in both types; Anderson's differences; parameters and posteriors.
     side = N * ((itemsize + 16) * sums + 8 * (k + 1) * (MEMORY + 5))
     found = 8 * d * (k + 1) * 6 + (8 * n * (k + k * (k + 1) // 2) * 3 if axis == 1 else 0)
-    return planned, footprint(source, planned, tile, partial, side + found, process_bytes())
+    process = process_bytes() + (0 if not gaps or "streampca.compiled" in sys.modules else COMPILED_BYTES)
+    return planned, footprint(source, planned, tile, partial, side + found, process)
 
 
-def imputing_sweeps(source: Source, memory: Any, progress: Progress) -> tuple[Sweeps, int]:
+def load_compiled() -> None:
+    """Load the compiled loops now, not in the first sweep: plans count what the process holds already."""
+    from streampca.compiled import take_gaps
+
+    take_gaps(np.zeros((1, 1)), False)
+
+
+def imputing_sweeps(source: Source, k: int, memory: Any, progress: Progress) -> tuple[Sweeps, int]:
     """Plan a sweep over the values as they are, and the length of its tiles, of which partitions hold a whole number.
 
-    Genotypes are cut along variants, all else along samples.
+    Genotypes are cut along variants, all else along samples. The posterior means of all samples are in memory.
     """
     axis = int(isinstance(source, VariantSource))
     planned, dtype = cut(source, axis, 0), tile_dtype(source.dtype)
@@ -74,7 +88,8 @@ def imputing_sweeps(source: Source, memory: Any, progress: Progress) -> tuple[Sw
     length = next((part for part in range(min(wanted, slab), wanted // 8, -1) if slab % part == 0), slab)
     regular = all(start % length == 0 for start, _ in planned.partitions)
     tile = 3 * dtype.itemsize * source.shape[1 - axis] * length
-    need = footprint(source, planned, tile, 0, 0, process_bytes())
+    load_compiled()
+    need = footprint(source, planned, tile, 0, 8 * k * sum(source.shape), process_bytes())
     # Where partitions share a chunk of what is written, one of them writes at a time.
     most = min(thread_count(), len(planned.partitions)) if regular else 1
     threads = threads_that_fit(need, memory_limit(memory), most, "imputing")

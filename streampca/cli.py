@@ -237,12 +237,12 @@ def pca(source: str, n_components: int | float | str | None, missing: str, tol: 
     "--tol", type=float, default=1e-3, show_default=True, help="Sine of the angle that EM may still turn by at its end."
 )
 @click.option(
-    "--max-iter", type=click.IntRange(min=1), default=200, show_default=True, help="Iterations of EM, a sweep each."
+    "--max-iter", type=click.IntRange(min=1), help="Iterations of EM.  [default: 200; 1000 for --factor-analysis]"
 )
 @fit_options
 def ppca(
     source: str, n_components: int | str | None, method: str, factor_analysis: bool, missing: str, criterion: str,
-    tol: float, max_iter: int, **options: Any,
+    tol: float, max_iter: int | None, **options: Any,
 ) -> None:  # fmt: skip
     """Probabilistic PCA of SOURCE, which may have missing values; or factor analysis."""
     from streampca.models.latent import LatentRequest
@@ -250,7 +250,7 @@ def ppca(
 
     own: dict[str, Any] = {
         "method": method, "own_noise": factor_analysis, "missing": missing, "criterion": criterion, "tol": tol,
-        "max_iter": max_iter,
+        "max_iter": max_iter or (1000 if factor_analysis else 200),
     }  # fmt: skip
 
     def ask(parameters: dict[str, Any], progress: Progress) -> LatentRequest:
@@ -373,7 +373,7 @@ def project(
         else:
             latent, projection = matching_latent(latent_in(fitted), match), "posterior"
             posterior, _, _ = infer_latent(data.take(variants=match.new), latent, "model", memory, progress)
-            scores, deviations = posterior.mean, posterior.deviations()
+            scores, deviations = posterior.mean, posterior.deviation
     facts = {"result": str(result), "source": data.name, "projection": projection, "variants": match.note}
     scores_to_store(scores, data.samples, target, overwrite, facts, deviations)
     if as_json:
@@ -420,6 +420,15 @@ def impute(
         facts["variants"] = match.note
     else:
         data = open_source(source, variable=variable, sample_dims=sample_dims.split(",") if sample_dims else None)
+        dims = fitted["components"].dims[1:]
+        sizes = tuple(fitted.sizes[dim] for dim in dims)
+        if data.features.sizes != sizes:
+            shown = " x ".join(f"{dim} {size}" for dim, size in zip(dims, sizes, strict=True))
+            here = " x ".join(f"{d} {s}" for d, s in zip(data.features.dims, data.features.sizes, strict=True))
+            raise InputError(
+                f"{source}: has the features {here}, the model {shown}; give the same features in the same order, or "
+                "say which dimensions are samples by --sample-dims"
+            )
     with dask.config.set(num_workers=threads), _progress(quiet) as progress:
         count = impute_to_store(data, latent, target, overwrite, facts, memory, progress)
     share = count / (data.shape[0] * data.shape[1])
@@ -482,7 +491,7 @@ def _export(result: Path, form: str, prefix: Path | None, overwrite: bool) -> li
 
 def _prefix(result: Path) -> Path:
     """Return how the text files of a result begin."""
-    return result.with_name(result.name.removesuffix(".zarr").removesuffix(".pca").removesuffix(".ppca"))
+    return result.with_name(result.name.removesuffix(".zarr").removesuffix(".pca"))
 
 
 def _check_export(result: Path, form: str, overwrite: bool, genotypes: bool) -> None:

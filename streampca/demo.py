@@ -116,13 +116,21 @@ def _small_table(path: Path | None) -> tuple[np.ndarray, np.ndarray | None, str]
         return wine.data, wine.target, "scikit-learn's wines"
     try:
         lines = [line.replace(",", " ").split() for line in path.read_text().splitlines() if line.strip()]
-        first = 0 if all(cell.replace(".", "").lstrip("-").isdigit() for cell in lines[0]) else 1
+        first = 0 if all(_is_number(cell) for cell in lines[0]) else 1
         X = np.array([[float(cell) for cell in line] for line in lines[first:]])
     except (ValueError, IndexError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: is not a table of numbers, one sample in each line ({error})") from error
     if X.ndim != 2 or min(X.shape) < 4:
         raise InputError(f"{path}: a table of 4 x 4 or more is needed, got {' x '.join(map(str, X.shape))}")
     return X, None, path.stem
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
 
 
 def _turned(points: np.ndarray, like: np.ndarray) -> tuple[np.ndarray, float]:

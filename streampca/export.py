@@ -61,6 +61,8 @@ def _check_scores(names: Container[Any]) -> None:
 def _plink_tables(result: Mapping[str, Any], attributes: Mapping[str, Any]) -> list[Table]:
     if not attributes.get("genotypes"):
         raise InputError(f"{attributes.get('source')}: format plink is for genotypes; use --format tsv")
+    if attributes.get("kind") == "factor_analysis":
+        raise InputError("format plink is for principal components, not for factor analysis; use --format tsv")
     _check_scores(result)
     scores, components = result["scores"].astype(np.float64), result["components"]
     pcs = _names(len(components))

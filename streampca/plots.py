@@ -100,18 +100,6 @@ def draw_digits(
     figure.savefig(path)
 
 
-def draw_choice(candidates: Array, values: Array, best: int, name: str, path: Path) -> None:
-    """Draw what the number of components was chosen by."""
-    figure = _figure(5, 3.6)
-    axes = figure.subplots()
-    axes.plot(candidates, values, "o-", color=COLOURS[0], ms=4)
-    axes.axvline(best, color=COLOURS[5], lw=1, ls="--", label=f"chosen: {best}")
-    axes.set(xlabel="components", ylabel=name)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False)
-    figure.savefig(path)
-
-
 def draw_planes(planes: dict[str, tuple[Array, Array | None]], groups: Array | None, path: Path, title: str) -> None:
     """Draw planes of the same samples side by side, each point by its number, with its deviation if known.
 

@@ -42,7 +42,7 @@ from streampca.models.latent_plan import imputing_sweeps
 from streampca.progress import Progress, silent
 from streampca.scaling import Scaling
 from streampca.solvers.factor_sweeps import Imputation
-from streampca.solvers.factors import Factors
+from streampca.solvers.factors import Factors, Known
 from streampca.sources import Axis, Source
 from streampca.sources.genotypes import VariantSource
 from streampca.sweeps import active_client
@@ -205,6 +205,10 @@ def latent_to_store(
         names = ("scores", "score_deviation")
         writer = None if found.posterior is not None else _writer(store, names, matrix, found.n_components)
         found = replace(with_posterior(found, sweeps, writer), seconds=time.monotonic() - started)
+        if found.posterior is not None:
+            # The same type as of what is written partition by partition.
+            known = (part.astype(matrix.dtype) for part in (found.posterior.mean, found.posterior.deviation))
+            found = replace(found, posterior=Known(*known))
         attributes = latent_attributes(found, source.name, source.fingerprint(), parameters)
         samples, features = found.axes(matrix.source)
         variables, coords = latent_variables(found, samples, features)
@@ -218,7 +222,7 @@ def latent_in(result: xarray.Dataset) -> Latent:
     """Return the latent model that a result holds."""
     kind, values = result.attrs.get("kind"), {name: result[name].values for name in ("mean", "scale", "missing")}
     if kind not in ("ppca", "factor_analysis"):
-        raise InputError(f"this is a result of {kind}, not a model of missing values; make one with `streampca ppca`")
+        raise InputError(f"a result of kind {kind} is no model of missing values; make one with `streampca ppca`")
     components = result["components"].values.reshape(result.sizes["component"], -1)
     noise: Any = float(result.attrs["noise_variance"]) if kind == "ppca" else result["noise_variance"].values.ravel()
     lengths = np.sqrt(np.maximum(result["explained_variance"].values - noise, 0.0)) if kind == "ppca" else 1.0
@@ -327,7 +331,9 @@ def components_in(result: xarray.Dataset) -> Components:
 def variant_labels_in(result: xarray.Dataset) -> dict[str, Array]:
     """Return the labels of the variants that a result of genotypes holds."""
     if not result.attrs.get("genotypes"):
-        raise InputError("this is not a result of genotypes; new samples of other data go through PCA.transform")
+        raise InputError(
+            "this is not a result of genotypes; new samples of other data go through `transform` in Python"
+        )
     return {name: result[name].values for name in VARIANT_LABELS}
 
 

@@ -189,11 +189,11 @@ def test_genotypes_and_plink_files(data, here):
     assert any("1 monomorphic" in note for note in said["notes"])
     result = load(data / "g.ppca.zarr")
     scores = result["scores"].values
-    text = table(data / "g.eigenvec")
+    text = table(data / "g.ppca.eigenvec")
     unit = np.column_stack([text[f"PC{i}"] for i in (1, 2, 3)]).astype(float)
     np.testing.assert_allclose(unit, scores / np.linalg.norm(scores, axis=0), atol=1e-6)
     assert list(text["IID"][:2]) == ["i0", "i1"]
-    values = np.loadtxt(data / "g.eigenval")
+    values = np.loadtxt(data / "g.ppca.eigenval")
     np.testing.assert_allclose(values, np.array(said["explained_variance"]) * 60 / 299, rtol=1e-6)
     code, out, _ = here("ppca", "g.bed", "-k", 2, "--maf", "0.2", "--quiet", "--json", "--overwrite")
     p = np.nanmean(calls_in(data / "g.bed"), axis=0) / 2
@@ -214,10 +214,10 @@ def test_tables_beside_the_result(data, here, name, options):
     code, _, err = here("ppca", name, "-k", 2, "--quiet", "--export", "tsv", *options)
     assert code == 0, err
     stem = name.partition(".")[0]
-    scores = table(data / f"{stem}.scores.tsv")
+    scores = table(data / f"{stem}.ppca.scores.tsv")
     result = load(data / f"{stem}.ppca.zarr")
     np.testing.assert_allclose(scores["PC1"].astype(float), result["scores"][:, 0], rtol=1e-6, atol=1e-8)
-    assert "explained_variance" in table(data / f"{stem}.components.tsv")
+    assert "explained_variance" in table(data / f"{stem}.ppca.components.tsv")
 
 
 # Once: a result of ppca is let through as if it were of pca, and ends in a KeyError.
@@ -332,3 +332,17 @@ def test_bad_input_in_a_process_of_its_own(data):
     assert done.stderr.startswith("streampca: ")
     assert done.stderr.count("\n") == 1
     assert names(data) == FILES
+
+
+def test_features_in_another_order_are_refused(data, here):
+    import zarr
+
+    field = np.random.default_rng(0).normal(size=(30, 3, 4))
+    field[3, 1, 2] = np.nan
+    zarr.create_array(data / "field.zarr", data=field, chunks=(10, 3, 4))
+    zarr.create_array(data / "turned.zarr", data=field.transpose(0, 2, 1).copy(), chunks=(10, 4, 3))
+    assert here("ppca", "field.zarr", "-k", 2, "--quiet")[0] == 0
+    assert here("impute", "field.ppca.zarr", "field.zarr", "--quiet")[0] == 0
+    code, _, err = here("impute", "field.ppca.zarr", "turned.zarr", "--quiet")
+    assert code == 2
+    assert "same features in the same order" in err

@@ -75,7 +75,7 @@ def fitted(x, cut, start, *, steps, accelerate=False, tol=1e-14, dtype=np.float6
     way, centre = iteration_of(x, cut, k=start.n_components, expand=accelerate, dtype=dtype, gaps=gaps)
     recorder = Recorder(way)
     with one_blas_thread:
-        fit = EM(recorder, tol, steps, accelerate).fit(start)
+        fit = EM(recorder, 1, tol, steps, accelerate).fit(start)
     way.sweeps.rest()
     return fit, centre, recorder
 
@@ -152,9 +152,9 @@ def test_the_scatter_alone_gives_the_same_iterations(own, accelerate):
     start = Factors(start_of(8, 2).W, np.zeros(8), start_of(8, 2, own).noise)
     centred = x - x.mean(axis=0)
     least = np.full(8, 1e-12)
-    by_scatter = EM(ByScatter(centred.T @ centred, 50, accelerate, least), 1e-14, 12, accelerate).fit(start)
+    by_scatter = EM(ByScatter(centred.T @ centred, 50, accelerate, least), 1, 1e-14, 12, accelerate).fit(start)
     way = BySamples(iteration_of(centred, ROWS, k=2)[0].sweeps, (centred**2).sum(axis=0), False, accelerate, least)
-    by_sweeps = EM(way, 1e-14, 12, accelerate).fit(start)
+    by_sweeps = EM(way, 1, 1e-14, 12, accelerate).fit(start)
     np.testing.assert_allclose(by_scatter.likelihoods, by_sweeps.likelihoods, rtol=1e-9)
     np.testing.assert_allclose(
         covariance_of(*_parts(by_scatter.factors)), covariance_of(*_parts(by_sweeps.factors)), rtol=1e-7, atol=1e-9

@@ -247,3 +247,12 @@ def test_a_batch_of_missing_calls_is_no_component(tmp_path):
     truth = Truth(whole).vectors[:k]
     ours, theirs = (mev_shortfall(truth, unit_scores(scores)) for scores in (modelled, filled))
     assert ours < 0.5 * theirs
+
+
+def test_more_components_than_variants_that_vary_are_refused(tmp_path):
+    calls = np.zeros((30, 12))
+    calls[:, :4] = random_calls(30, 4, 3, missing=0.0)
+    path = write_bed(tmp_path / "few", calls)
+    with pytest.raises(InputError, match="4 features are left to use"):
+        PPCA(4).fit(path)
+    assert PPCA(2).fit(path).n_components_ == 2

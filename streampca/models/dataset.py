@@ -92,7 +92,7 @@ def latent_variables(found: Latent, samples: Axis, features: Axis) -> tuple[Vari
     if found.posterior is not None:
         shape = (*samples.sizes, k)
         variables["scores"] = (samples.dims + component, found.posterior.mean.reshape(shape))
-        variables["score_deviation"] = (samples.dims + component, found.posterior.deviations().reshape(shape))
+        variables["score_deviation"] = (samples.dims + component, found.posterior.deviation.reshape(shape))
     if found.posterior is not None or found.sample_missing is not None:
         coords |= samples.coords
     return variables, coords
@@ -116,7 +116,9 @@ LATENT_NAMES = {
 
 def long_names(kind: str) -> dict[str, str]:
     """Return what the variables of a result of a kind are."""
-    return LONG_NAMES if kind == "pca" else LONG_NAMES | LATENT_NAMES
+    if kind == "factor_analysis":
+        return LONG_NAMES | LATENT_NAMES | {"explained_variance": "sum of squared loadings of each factor"}
+    return LONG_NAMES | (LATENT_NAMES if kind == "ppca" else {})
 
 
 def as_dataset(variables: Variables, coords: Variables, attributes: Mapping[str, Any]) -> xarray.Dataset:

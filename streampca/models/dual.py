@@ -43,7 +43,8 @@ class DualPPCA(Opener):
     Parameters
     ----------
     n_components : int or None
-        Latent dimensions, at most min(n_samples, n_features) - 1; None for as many as there can be.
+        Latent dimensions, at most min(n_samples, n_features) - 1; None for as many as there can be. Missing values are
+        refused; missing genotypes stand at the mean.
     scale, solver, tol, memory, random_state, progress
         As for `PCA`.
 
@@ -98,7 +99,8 @@ class DualPPCA(Opener):
         left = found.total_variance * (n - 1) / d - float(values.sum())
         noise = max(left / max(n - 1 - k, 1), LEAST_NOISE * (float(values.sum()) + max(left, 0.0)) / (n - 1))
         lengths = np.sqrt(np.maximum(values - noise, 0.0))
-        self.latent_ = scores.astype(np.float64) / np.sqrt(values * d) * lengths
+        unit = np.where(values > 0, np.sqrt(values * d), 1.0)
+        self.latent_ = scores.astype(np.float64) / unit * lengths
         self.eigenvalues_ = values
         self.noise_variance_ = noise
         self.components_ = found.components

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,12 +26,12 @@ from streampca.models.components import (
     not_distinguishable,
 )
 from streampca.models.genotypes import Match
-from streampca.models.latent_plan import latent_sweeps, plan_em
+from streampca.models.latent_plan import latent_sweeps, plan_em, process_before
 from streampca.progress import Progress, logger, silent
 from streampca.scaling import SCALES, Scaling, check_choice
 from streampca.solvers.em import EM, LEAST_NOISE, ROUNDING, ByFeatures, BySamples, ByScatter, Fit, least_noise
-from streampca.solvers.factor_sweeps import infer
-from streampca.solvers.factors import Factors, Posterior
+from streampca.solvers.factor_sweeps import infer, infer_all
+from streampca.solvers.factors import Factors, Known, Posterior
 from streampca.solvers.plan import Plan
 from streampca.sources import Axis, Source
 from streampca.sources.arrays import DaskSource
@@ -98,6 +99,10 @@ class LatentRequest:
         check_choice("scale", self.scale, ("auto", *SCALES))
         if not (isinstance(self.max_iter, (int, np.integer)) and self.max_iter >= 1):
             raise InputError(f"max_iter={self.max_iter!r} cannot be used: give a whole number, 1 or more")
+        if self.own_noise and self.criterion in ("evidence", "bic"):
+            raise InputError(
+                f"criterion={self.criterion!r} is for probabilistic PCA; use 'heldout' for factor analysis"
+            )
         if self.method == "closed" and self.own_noise:
             raise InputError("method='closed' is not for factor analysis, which has no closed form; use 'auto' or 'em'")
 
@@ -117,12 +122,16 @@ class LatentRequest:
 
         Iterations are as many as data give reason to: their number is a guess.
         """
-        k = self.most(source)
+        k, k_auto = self.most(source), self.n_components == "auto"
         planned = self.components("mean", k).plan(source, extra_sweeps)
         _, need, threads = self.check_memory(source)
+        if self.method == "closed":
+            return planned
+        each = f"EM, where it is needed, one sweep an iteration, here taken for {EM_SWEEPS}"
+        more = " for each number of components tried" if k_auto else ""
         return replace(
             planned, peak_bytes=max(planned.peak_bytes, need.peak(threads)), sweeps=planned.sweeps + EM_SWEEPS,
-            reason=f"{planned.reason}; EM, where it is needed, one sweep an iteration, here taken for {EM_SWEEPS}",
+            reason=f"{planned.reason}; {each}{more}",
         )  # fmt: skip
 
     def check_memory(self, source: Source) -> tuple[Cut, Footprint, int]:
@@ -153,7 +162,7 @@ class LatentRequest:
             return int(k)
         raise InputError(
             f"n_components={k!r} cannot be used: give a whole number from 1 to {largest} (one less than the smaller of "
-            f"{n} samples and {d} features, so that there is noise), 'auto' to choose it, or None for as many as there "
+            f"{n} samples and {d} features), 'auto' to choose it, or None for as many as there "
             "can be"
         )
 
@@ -171,7 +180,7 @@ class Latent:
     certificate : (k,) of the principal components that a closed form stands on; None after EM.
     missing : (d,) missing values of each feature.
     used : (d,) which features of the source these are; None for all.
-    posterior : of the samples fitted, where the fit gave it.
+    posterior : means and deviations of the samples fitted, where the fit gave them.
     choice : how k was chosen, if it was.
     others : as for `Components`.
     """
@@ -196,7 +205,7 @@ class Latent:
     used: Array | None
     notes: tuple[str, ...]
     sample_missing: Array | None = None
-    posterior: Posterior | None = None
+    posterior: Known | None = None
     choice: Choice | None = None
 
     @property
@@ -216,8 +225,9 @@ class Latent:
 
     @property
     def explained_variance(self) -> Array:
-        """Variance of the model along each axis, |w|^2 + s2 (1 / n)."""
-        return self.lengths**2 + float(np.mean(self.factors.noise))
+        """Variance of the model along each axis, |w|^2 + s2 (1 / n); of factor analysis |w|^2, the squared loadings."""
+        own = isinstance(self.factors.noise, np.ndarray)
+        return np.asarray(self.lengths**2 + (0.0 if own else self.factors.noise))
 
     @property
     def total_variance(self) -> float:
@@ -227,7 +237,7 @@ class Latent:
 
     @property
     def explained_variance_ratio(self) -> Array:
-        """Share of the model's variance along each axis."""
+        """Share of the model's variance of each of these."""
         return self.explained_variance / self.total_variance
 
     @property
@@ -288,14 +298,15 @@ def fit_latent(source: Source, request: LatentRequest) -> tuple[Latent, Sweeps]:
     started = time.monotonic()
     most = request.most(source)
     request.check_memory(source)
+    process = process_before(request.missing == "model" and source.dtype.kind == "f")
     spent = Spent()
     found, sweeps = _components(source, request, most, spent)
     spent.add(found.sweep_seconds, found.bytes_read)
     gaps = bool(found.missing.any())
-    if gaps and request.method == "closed":
+    if len(found.components) >= len(found.mean):
         raise InputError(
-            f"{source.name}: {int(found.missing.sum())} missing value(s), but method='closed' is for complete data; "
-            "use method='em' or 'auto'"
+            f"{source.name}: {len(found.mean)} features are left to use, and {most} components leave no noise of them; "
+            f"ask for {max(1, len(found.mean) - 1)} or fewer"
         )
     source, scaling = _used_part(found, sweeps), found.scaling
     del sweeps
@@ -309,7 +320,7 @@ def fit_latent(source: Source, request: LatentRequest) -> tuple[Latent, Sweeps]:
         return _fit_in_float64(source, request, spent)
     method = "em" if gaps or own or request.method == "em" else "closed"
     start, scaling, squares = _observed_units(found, start, scaling, request)
-    swept = latent_sweeps(source, start.n_components, gaps, scaling, dtype, request.memory, request.progress)
+    swept = latent_sweeps(source, start.n_components, gaps, scaling, dtype, request.memory, request.progress, process)
     if method == "closed":
         value = closed_likelihood(*_likely(found), found.n_samples, len(found.mean))
         fit = Fit(start, _shrunk(found, start), (value,), 0.0, 0, found.converged)
@@ -318,9 +329,13 @@ def fit_latent(source: Source, request: LatentRequest) -> tuple[Latent, Sweeps]:
         fit = _fit_em(swept, start, found, squares, gaps, request)
         if _too_little(fit.factors, dtype, source):
             spent.add(swept.seconds, swept.bytes_read)
+            # What was kept of the data goes before the next fit plans its memory.
+            del swept, fit, found
             return _fit_in_float64(source, request, spent)
-        factors, R = fit.factors.rotated()
-    posterior = None if fit.posterior is None else fit.posterior.rotated(R)
+        with one_blas_thread:
+            factors, R = fit.factors.rotated()
+    with one_blas_thread:
+        posterior = None if fit.posterior is None else fit.posterior.rotated(R).known()
     advice = found.advice
     if method == "em":
         advice = "" if fit.converged else _not_converged(fit, request)
@@ -353,8 +368,9 @@ def fit_latent(source: Source, request: LatentRequest) -> tuple[Latent, Sweeps]:
 
 def _components(source: Source, request: LatentRequest, count: int, spent: Spent) -> tuple[Components, Sweeps]:
     """Return principal components with missing values at the mean; complete data need no sweep to know the mean."""
-    if request.missing == "error":
-        with curing_gaps(CURE):
+    if request.missing == "error" or request.method == "closed":
+        complete = "method='closed' is for complete data: fill them, or use method='em' or 'auto'"
+        with curing_gaps(CURE if request.missing == "error" else complete):
             return fit_components(source, request.components("error", count))
     if not isinstance(source, VariantSource):
         try:
@@ -436,7 +452,8 @@ def _fit_em(
     def tell(note: str) -> None:
         sweeps.note = note
 
-    em = EM(iteration, request.tol, request.max_iter, request.accelerate, ROUNDING[sweeps.matrix.dtype], tell)
+    n_values = int((found.n_samples - found.missing).sum())
+    em = EM(iteration, n_values, request.tol, request.max_iter, request.accelerate, ROUNDING[sweeps.matrix.dtype], tell)
     try:
         with one_blas_thread:
             return em.fit(start)
@@ -446,8 +463,9 @@ def _fit_em(
 
 def _not_converged(fit: Fit, request: LatentRequest) -> str:
     return (
-        f"EM stopped after {request.max_iter} iterations; the last turned the subspace by {math.sqrt(fit.change):.1e} "
-        f"(sine), asked was {request.tol:g}: raise max_iter or tol, or ask for fewer components"
+        f"EM stopped after {request.max_iter} iterations, before likelihood and subspace came to rest; the last turned "
+        f"the subspace by {math.sqrt(fit.change):.1e} (sine), tol is {request.tol:g}: raise max_iter or tol, or ask "
+        "for fewer components"
     )
 
 
@@ -494,7 +512,7 @@ def with_posterior(latent: Latent, sweeps: Sweeps, sink: Callable[[int, Array, A
         sweeps.rest()
         empty = int((observed == 0).sum())
     elif latent.missing.any():
-        empty = int((posterior.deviations() > 1 - 1e-12).all(axis=1).sum())
+        empty = int((posterior.deviation > 1 - 1e-12).all(axis=1).sum())
     notes = latent.notes
     if empty:
         notes += (f"{empty} sample(s) have no value at all: what is known of them is the prior, mean zero",)
@@ -518,8 +536,25 @@ def matching_latent(latent: Latent, match: Match) -> Latent:
 
 def infer_latent(
     source: Source, latent: Latent, missing: str, memory: Any = None, progress: Progress = silent
-) -> tuple[Posterior, Array, Array]:
+) -> tuple[Known, Array, Array]:
     """Return what is known of z of samples, their log-likelihood, and how many values each has; one sweep."""
+    with _inferring(source, latent, missing, memory, progress) as (sweeps, gaps):
+        return infer(sweeps, latent.factors, gaps, check=True)
+
+
+def posteriors_of(
+    source: Source, latent: Latent, missing: str, memory: Any = None, progress: Progress = silent
+) -> Posterior:
+    """Return means and covariances of z of samples; one sweep."""
+    with _inferring(source, latent, missing, memory, progress) as (sweeps, gaps):
+        return infer_all(sweeps, latent.factors, gaps, check=True)[0]
+
+
+@contextmanager
+def _inferring(
+    source: Source, latent: Latent, missing: str, memory: Any, progress: Progress
+) -> Iterator[tuple[Sweeps, bool]]:
+    """Yield sweeps over new samples, and whether they may have gaps."""
     if source.shape[1] != len(latent.scaling.mean):
         raise InputError(
             f"{source.name}: X has {source.shape[1]} features, but the model was fitted on "
@@ -529,8 +564,8 @@ def infer_latent(
     dtype = np.result_type(tile_dtype(source.dtype), latent.tile_dtype)
     sweeps = latent_sweeps(source, latent.n_components, gaps, latent.scaling, dtype, memory, progress)
     try:
-        with curing_gaps(CURE):
-            return infer(sweeps, latent.factors, gaps, check=True)
+        with curing_gaps(CURE), one_blas_thread:
+            yield sweeps, gaps
     finally:
         sweeps.rest()
 

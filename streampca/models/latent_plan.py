@@ -9,6 +9,7 @@ import numpy as np
 
 from streampca.accumulators import Statistic
 from streampca.budget import Cut, Footprint, cut, footprint, memory_limit, process_bytes, thread_count, threads_that_fit
+from streampca.errors import InputError
 from streampca.matrix import Matrix, tile_dtype
 from streampca.progress import Progress
 from streampca.scaling import Scaling
@@ -20,16 +21,22 @@ from streampca.sources.resident import Resident
 from streampca.sweeps import Sweeps, active_client
 
 # What numba and the compiled loops take once they are loaded.
-COMPILED_BYTES = 130 << 20
+COMPILED_BYTES = 150 << 20
 
 
 def latent_sweeps(
-    source: Source, k: int, gaps: bool, scaling: Scaling, dtype: np.dtype[Any], memory: Any, progress: Progress
-) -> Sweeps:
-    """Return sweeps for EM and what follows it, over a source whose features are all used."""
+    source: Source, k: int, gaps: bool, scaling: Scaling, dtype: np.dtype[Any], memory: Any, progress: Progress,
+    process: int | None = None,
+) -> Sweeps:  # fmt: skip
+    """Return sweeps for EM and what follows it, over a source whose features are all used.
+
+    Parameters
+    ----------
+    process : bytes of the process before the fit began, whose arrays are in the plan; as it is now, unless given.
+    """
     if gaps:
         load_compiled()
-    planned, need, threads = plan_em(source, k, gaps, dtype.itemsize, memory)
+    planned, need, threads = plan_em(source, k, gaps, dtype.itemsize, memory, process)
     spare = memory_limit(memory) - need.peak(threads)
     if source.costly and active_client() is None and spare > 0:
         source = Resident(source, min(spare * 3 // 4, source.n_bytes))
@@ -39,10 +46,12 @@ def latent_sweeps(
     return Sweeps(matrix, threads, progress)
 
 
-def plan_em(source: Source, k: int, gaps: bool, itemsize: int, memory: Any) -> tuple[Cut, Footprint, int]:
+def plan_em(
+    source: Source, k: int, gaps: bool, itemsize: int, memory: Any, process: int | None = None
+) -> tuple[Cut, Footprint, int]:
     """Plan sweeps of EM: cut along the axis that needs less memory, for slabs and for sums."""
     axes = (1,) if isinstance(source, VariantSource) else (0, 1)
-    needs = [_need(source, axis, k, gaps, itemsize) for axis in axes]
+    needs = [_need(source, axis, k, gaps, itemsize, process or process_before(gaps)) for axis in axes]
     planned, need = min(needs, key=lambda pair: pair[1].peak(1))
     what = f"EM of {k} components on {' x '.join(map(str, source.shape))}"
     return (
@@ -52,20 +61,32 @@ def plan_em(source: Source, k: int, gaps: bool, itemsize: int, memory: Any) -> t
     )
 
 
-def _need(source: Source, axis: int, k: int, gaps: bool, itemsize: int) -> tuple[Cut, Footprint]:
+def process_before(gaps: bool) -> int:
+    """Bytes of the process now, with the loops that gaps need, loaded or not."""
+    return process_bytes() + (0 if not gaps or "streampca.compiled" in sys.modules else COMPILED_BYTES)
+
+
+def _need(source: Source, axis: int, k: int, gaps: bool, itemsize: int, process: int) -> tuple[Cut, Footprint]:
     """Return the cut along an axis, and the memory that EM then takes."""
     n, d = source.shape
     N = source.shape[1 - axis]
     width = (k + 1) * (k + 2) // 2 + 1
-    sums = k + 1 + (width if gaps else 0)
+    # Products have a multiple of 8 columns.
+    columns = -(-(k + 1) // 8) * 8
+    sums = columns + (width if gaps else 0) + 2
     partial = 8 * N * sums
     planned = cut(source, axis, partial)
     length = Step.rows_of(k, Statistic().tile_length(N, itemsize))
-    tile = itemsize * N * (length + k + 1) + 8 * length * 6 * (k + 1) ** 2
-    # The other side's rows with their products, in both types; Anderson's differences; parameters and posteriors.
-    side = N * ((itemsize + 16) * sums + 8 * (k + 1) * (MEMORY + 5))
-    found = 8 * d * (k + 1) * 6 + (8 * n * (k + k * (k + 1) // 2) * 3 if axis == 1 else 0)
-    process = process_bytes() + (0 if not gaps or "streampca.compiled" in sys.modules else COMPILED_BYTES)
+    # A tile, its squares, the temporary of a product; the k x k matrices of its rows; and what is found of each sample.
+    rows = max(stop - start for start, stop in planned.partitions)
+    tile = itemsize * N * (2 * length + columns) + 8 * length * 6 * (k + 1) ** 2
+    tile += 8 * rows * (2 * k + 2) * 2 if axis == 0 else 0
+    # The other side's rows with their products, the sums taken to the driver; Anderson's differences.
+    side = N * (itemsize * sums + 16 * sums + 8 * (k + 1) * (MEMORY + 5))
+    # Components, weights and what is made of them; scores, posteriors and their expansion.
+    found = 8 * d * (k + 1) * 6 + (
+        8 * n * (4 * k + 3 * k * (k + 1) // 2 + (3 * k * k if gaps else 0)) if axis == 1 else 0
+    )
     return planned, footprint(source, planned, tile, partial, side + found, process)
 
 
@@ -90,6 +111,10 @@ def imputing_sweeps(source: Source, k: int, memory: Any, progress: Progress) -> 
     tile = 3 * dtype.itemsize * source.shape[1 - axis] * length
     load_compiled()
     need = footprint(source, planned, tile, 0, 8 * k * sum(source.shape), process_bytes())
+    if not regular and active_client() is not None:
+        raise InputError(
+            f"{source.name}: has blocks of uneven length, which cannot be imputed on a cluster; rechunk it"
+        )
     # Where partitions share a chunk of what is written, one of them writes at a time.
     most = min(thread_count(), len(planned.partitions)) if regular else 1
     threads = threads_that_fit(need, memory_limit(memory), most, "imputing")

@@ -190,8 +190,9 @@ class MixtureOfPPCA(DensityMixin, Opener):  # type: ignore[misc]
     """Mixture of probabilistic principal component analysers, for data that need not fit in memory.
 
     x | c ~ N(mu_c, W_c W_c' + s2_c I) with weights pi_c: clusters, each with principal axes of its own. Fitted by exact
-    EM, one sweep an iteration, from means drawn by k-means++ (about a sweep each). The log-likelihood never falls;
-    EM finds the optimum near its start: compare `log_likelihoods_` of several values of random_state.
+    EM, one sweep an iteration, from means drawn by k-means++ (about a sweep each). The log-likelihood never falls, but
+    where a component that emptied begins anew. EM finds the optimum near its start: compare `log_likelihoods_` of
+    several values of random_state.
 
     Parameters
     ----------

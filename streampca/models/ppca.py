@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -26,11 +27,12 @@ from streampca.models.latent import (
     fit_latent,
     infer_latent,
     matching_latent,
+    posteriors_of,
     with_posterior,
 )
 from streampca.progress import Progress, silent
 from streampca.solvers.factor_sweeps import samples_of
-from streampca.solvers.factors import Packing, Posterior, Side
+from streampca.solvers.factors import Known, Packing, Side
 from streampca.sources import Source
 from streampca.sources.genotypes import VariantSource
 from streampca.sweeps import lazy_rows
@@ -45,7 +47,6 @@ class LatentEstimator(Estimator):
     """What probabilistic PCA and factor analysis share: all but the kind of noise."""
 
     _found: Latent
-    _own_noise: bool
 
     def fit(self, X: Any, y: None = None, *, sample_dims: Sequence[str] | None = None) -> LatentEstimator:  # noqa: ARG002
         """Fit the model to X: an array, a path, or anything that `open_source` takes.
@@ -90,7 +91,7 @@ class LatentEstimator(Estimator):
         check_is_fitted(self)
         if type(X).__module__.startswith("dask.array") and not self._found.genotypes:
             source = self._source(X, None, reset=False)
-            means = partial(_block_means, found=self._found, missing=self.missing)
+            means = partial(_block_means, found=replace(self._found, posterior=None), missing=self.missing)
             return lazy_rows(X.reshape(source.shape), means, self._found.n_components, tile_dtype(source.dtype))
         posterior, _, source = self._infer(X)
         return like(X, posterior.mean.astype(tile_dtype(source.dtype)), source)
@@ -101,8 +102,11 @@ class LatentEstimator(Estimator):
         M_n = I + W'W / s2 over the features that the sample has: one with few values has a wide posterior, one with
         none has the prior, mean zero and covariance I.
         """
-        posterior, _, _ = self._infer(X)
-        k = self._found.n_components
+        check_is_fitted(self)
+        source, found = self._part(self._source(X, None, reset=False))
+        missing = "model" if found.genotypes else self.missing
+        posterior = posteriors_of(source, found, missing, self.memory, self.progress or silent)
+        k = found.n_components
         return posterior.mean, np.broadcast_to(
             Packing(k).unpacked(posterior.covariance), (len(posterior.mean), k, k)
         ).copy()  # fmt: skip
@@ -115,7 +119,7 @@ class LatentEstimator(Estimator):
         """Return the mean log-likelihood of the samples."""
         return float(np.mean(self.score_samples(X)))
 
-    def _infer(self, X: Any) -> tuple[Posterior, Array, Source]:
+    def _infer(self, X: Any) -> tuple[Known, Array, Source]:
         """Return what is known of the samples in X, their log-likelihood, and X as it was opened."""
         check_is_fitted(self)
         opened = self._source(X, None, reset=False)
@@ -129,7 +133,7 @@ class LatentEstimator(Estimator):
         genotypes, match = self._matched(source)
         return genotypes.take(variants=match.new), matching_latent(self._found, match)
 
-    def _known(self, source: Source, found: Latent) -> tuple[Posterior, Array]:
+    def _known(self, source: Source, found: Latent) -> tuple[Known, Array]:
         """Return what is known of samples by a model, and their log-likelihood."""
         missing = "model" if found.genotypes else self.missing
         posterior, likelihood, _ = infer_latent(source, found, missing, self.memory, self.progress or silent)
@@ -327,8 +331,6 @@ class PPCA(LatentEstimator):
     ('em', 0.01)
     """
 
-    _own_noise = False
-
     def __init__(
         self,
         n_components: int | str | None = None,
@@ -397,8 +399,6 @@ class FactorAnalysis(LatentEstimator):
     mean_, scale_, log_likelihood_, loglike_, n_iter_, n_sweeps_, converged_, advice_, notes_, choice_, result_ : as for
         `PPCA`.
     """
-
-    _own_noise = True
 
     def __init__(
         self,

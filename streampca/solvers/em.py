@@ -34,7 +34,8 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streampca.solvers.factor_sweeps import FeatureStep, SampleStep, e_step_of_all, in_pieces, infer
+from streampca.errors import InputError
+from streampca.solvers.factor_sweeps import FeatureStep, SampleStep, e_step_of_all, in_pieces, infer_all
 from streampca.solvers.factors import Factors, Packing, Posterior, Side, dimensions, m_step, second_moments, sum_of
 from streampca.sweeps import Sweeps
 
@@ -44,7 +45,7 @@ Array = NDArray[Any]
 MEMORY = 4
 # The noise is held above this share of the mean variance of a feature: likelihoods stay finite for data without noise.
 LEAST_NOISE = 1e-10
-# The likelihood may rise by this share of itself, times the tolerance, when the iteration stops.
+# The log-likelihood may rise by this for each value, times the tolerance, when the iteration stops.
 LEAST_GAIN = 1e-4
 # Of two likelihoods of float32 products, a fall by less than this share is rounding.
 ROUNDING = {np.dtype(np.float32): 1e-7, np.dtype(np.float64): 1e-11}
@@ -117,7 +118,7 @@ class ByFeatures:
     def begin(self, start: Factors) -> tuple[Posterior, list[float]]:
         """Start from what is known of the samples at these parameters: a sweep."""
         self._own_noise = isinstance(start.noise, np.ndarray)
-        posterior, likelihood, _ = infer(self.sweeps, start, self.gaps)
+        posterior, likelihood = infer_all(self.sweeps, start, self.gaps)
         return self._expanded(posterior), [float(likelihood.sum())]
 
     def step(self, posterior: Posterior) -> tuple[float, Found, Posterior]:
@@ -231,7 +232,8 @@ class EM(Generic[S]):
     Parameters
     ----------
     iteration : what a step is.
-    tol : the subspace may still turn by an angle of this sine, and the likelihood rise by 1e-4 times this of itself.
+    n_values : that are there, of all samples.
+    tol : the subspace may still turn by an angle of this sine, and the log-likelihood rise by 1e-4 of this a value.
     max_steps : after which it stops, wherever it is.
     mix : whether to extrapolate.
     rounding : of two likelihoods, a fall by less than this share is no fall.
@@ -239,6 +241,7 @@ class EM(Generic[S]):
     """
 
     iteration: Iteration[S]
+    n_values: int
     tol: float
     max_steps: int
     mix: bool = True
@@ -260,6 +263,8 @@ class EM(Generic[S]):
                 if safe is None:
                     raise
                 likelihood = -np.inf
+            if safe is None and not np.isfinite(likelihood):
+                raise InputError("the likelihood overflows; divide the data by a large number, or use scale='unit'")
             gain = likelihood - likelihoods[-1] if likelihoods else np.inf
             if safe is not None and not gain >= -self.rounding * abs(likelihoods[-1]):
                 # The extrapolation went too far: go on from where the plain step had come to.
@@ -270,7 +275,8 @@ class EM(Generic[S]):
             likelihoods.append(max(likelihood, *likelihoods[-1:]) if likelihoods else likelihood)
             change = _turned(state.directions(), image.directions())
             self.tell(f"log-likelihood {likelihood:.10g}, turned by {np.sqrt(change):.1e}")
-            converged = change <= self.tol**2 and gain <= max(LEAST_GAIN * self.tol, self.rounding) * abs(likelihood)
+            little = max(LEAST_GAIN * self.tol * self.n_values, self.rounding * abs(likelihood))
+            converged = change <= self.tol**2 and gain <= little
             safe = None
             if self.mix and (moved := mixing.next(state.vector(), image.vector())) is not None:
                 safe, image = image, image.moved(moved)

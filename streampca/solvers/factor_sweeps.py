@@ -16,6 +16,7 @@ from streampca.gaps import Gaps
 from streampca.scaling import Scaling
 from streampca.solvers.factors import (
     Factors,
+    Known,
     Posterior,
     Side,
     brought,
@@ -114,7 +115,7 @@ class Step(Statistic):
 
     def finish(self, value: Any, start: int) -> Any:  # noqa: ARG002
         """Return the sums without the columns of zeros."""
-        value.products = value.products[:, : self.k + 1]
+        value.products = value.products[:, : self.k + 1].copy(order="F")
         return value
 
 
@@ -200,12 +201,14 @@ class GivenFeatures(Step):
 
 @dataclass(frozen=True)
 class Inference(Step):
-    """What is known of z of samples, cut along samples, and their log-likelihood, as pieces in order.
+    """What is known of z of samples, cut along samples: means, spread, log-likelihood, number of values; in order.
 
-    With a `sink`, means and deviations of a partition go there as (start, means, deviations).
+    The spread is deviations, or packed covariances if asked for. With a `sink`, means and deviations of a partition go
+    there as (start, means, deviations).
     """
 
     factors: Factors
+    covariances: bool = False
     sink: Callable[[int, Array, Array], None] | None = None
 
     def zero(self, n_full: int) -> Any:  # noqa: ARG002
@@ -215,34 +218,57 @@ class Inference(Step):
     def update(self, value: Any, A: Array, start: int, gaps: Gaps | None = None) -> None:  # noqa: ARG002
         """Append the rows of this tile."""
         posterior, likelihood = samples_of(A, *self.met(A, gaps), self.side, self.factors)
-        covariance = np.broadcast_to(posterior.covariance, (len(A), posterior.covariance.shape[1]))
+        spread = posterior.deviations()
+        if self.covariances:
+            spread = np.broadcast_to(posterior.covariance, (len(A), posterior.covariance.shape[1]))
         observed = A.shape[1] - (np.zeros(len(A), np.int64) if gaps is None else gaps.of_each_row)
-        value.append((posterior.mean, covariance, likelihood, observed))
+        value.append((posterior.mean, spread, likelihood, observed))
 
     def finish(self, value: Any, start: int) -> Any:
         """Join the pieces, and give means and deviations to the sink if there is one."""
-        mean, covariance, likelihood, observed = (np.concatenate(parts) for parts in zip(*value, strict=True))
+        mean, spread, likelihood, observed = (np.concatenate(parts) for parts in zip(*value, strict=True))
         if self.sink is not None:
-            self.sink(start, mean, Posterior(mean, covariance).deviations())
-            mean, covariance = mean[:0], covariance[:0]
-        return [(mean, covariance, likelihood, observed)]
+            self.sink(start, mean, spread)
+            mean, spread = mean[:0], spread[:0]
+        return [(mean, spread, likelihood, observed)]
 
 
 def infer(
     sweeps: Sweeps, factors: Factors, gaps: bool, sink: Callable[[int, Array, Array], None] | None = None,
     check: bool = False,
-) -> tuple[Posterior, Array, Array]:  # fmt: skip
-    """Return what is known of z of each sample, its log-likelihood, and how many values it has; one sweep.
+) -> tuple[Known, Array, Array]:  # fmt: skip
+    """Return means and deviations of z of each sample, its log-likelihood, and how many values it has; one sweep.
 
     Cut along samples, a sink gets means and deviations instead. Data that were not fitted need a `check` for values
     that are no numbers.
     """
+    if sweeps.matrix.axis == 1:
+        posterior, likelihood, observed = _infer_by_features(sweeps, factors, gaps, check)
+        return posterior.known(), likelihood, observed
+    mean, deviation, likelihood, observed = _infer_by_samples(sweeps, factors, gaps, check, False, sink)
+    return Known(mean, deviation), likelihood, observed
+
+
+def infer_all(sweeps: Sweeps, factors: Factors, gaps: bool, check: bool = False) -> tuple[Posterior, Array]:
+    """Return means and covariances of z of each sample, and its log-likelihood; one sweep."""
+    if sweeps.matrix.axis == 1:
+        posterior, likelihood, _ = _infer_by_features(sweeps, factors, gaps, check)
+        return posterior, likelihood
+    mean, covariance, likelihood, _ = _infer_by_samples(sweeps, factors, gaps, check, True)
+    return Posterior(mean, covariance), likelihood
+
+
+def _infer_by_samples(
+    sweeps: Sweeps, factors: Factors, gaps: bool, check: bool, covariances: bool, sink: Any = None
+) -> tuple[Array, ...]:
+    side = Side.of_features(factors, gaps, sweeps.matrix.dtype)
+    pieces, _ = sweeps.run(Inference(side, factors, covariances, sink), "posterior", check)
+    return tuple(np.concatenate(parts) for parts in zip(*pieces, strict=True))
+
+
+def _infer_by_features(sweeps: Sweeps, factors: Factors, gaps: bool, check: bool) -> tuple[Posterior, Array, Array]:
     matrix = sweeps.matrix
-    side = Side.of_features(factors, gaps, matrix.dtype)
-    if matrix.axis == 0:
-        pieces, _ = sweeps.run(Inference(side, factors, sink), "posterior", check)
-        mean, covariance, likelihood, observed = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
-        return Posterior(mean, covariance), likelihood, observed
+    side = Side.unknown(factors.n_components, gaps, matrix.dtype)
     sums, _ = sweeps.run(GivenFeatures(side, factors), "posterior", check)
     posterior, terms, shifted = e_step_of_all(sums, factors, sweeps.threads)
     squares, missing = sums.numbers

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
+# Rows whose products are made at a time.
+PIECE_ROWS = 4096
 # Factor by which an extrapolation may change the noise.
 LONGEST_STEP = 10.0
 
@@ -128,11 +130,23 @@ class Posterior:
         variance = self.covariance[:, packing.rows == packing.columns]
         return np.broadcast_to(np.sqrt(variance), self.mean.shape)
 
+    def known(self) -> Known:
+        """Return means and deviations alone."""
+        return Known(self.mean, self.deviations())
+
     def rotated(self, R: Array) -> Posterior:
         """Return that of z R."""
         packing = Packing(len(R))
         turned = R.T @ packing.unpacked(self.covariance) @ R
         return Posterior(self.mean @ R, packing.packed(turned))
+
+
+@dataclass(frozen=True)
+class Known:
+    """Mean and standard deviation of each coordinate of z of each sample, (n, k)."""
+
+    mean: Array
+    deviation: Array
 
 
 class Packing:
@@ -175,16 +189,44 @@ class Side:
     @classmethod
     def of_features(cls, factors: Factors, gaps: bool, dtype: Any) -> Side:
         """Return that of the features: what the E-step needs."""
-        rows, beside = brought(factors)
-        beside = beside.astype(dtype, order="C")
-        return cls(padded(rows, dtype), beside if gaps else None, sum_of(beside))
+        rows = padded(factors.both * factors.weights[:, None], dtype)
+        if gaps:
+            return cls(rows, *_filled(lambda part: brought(factors.part(part))[1], len(rows), dtype))
+        products = (factors.both.T * factors.weights) @ factors.both
+        return cls(rows, None, np.append(Packing(len(products)).packed(products[None])[0], factors.logs[0].sum()))
 
     @classmethod
     def of_samples(cls, posterior: Posterior, gaps: bool, dtype: Any) -> Side:
         """Return that of the samples: what the M-step needs."""
         rows = np.column_stack([posterior.mean, np.ones(len(posterior.mean))])
-        beside = np.column_stack([second_moments(rows, posterior.covariance), rows[:, -1:]]).astype(dtype, order="C")
-        return cls(padded(rows, dtype), beside if gaps else None, sum_of(beside))
+        shared = len(posterior.covariance) == 1
+
+        def beside(part: slice) -> Array:
+            covariance = posterior.covariance if shared else posterior.covariance[part]
+            return np.column_stack([second_moments(rows[part], covariance), rows[part, -1:]])
+
+        filled, total = _filled(beside, len(rows), dtype, keep=gaps)
+        return cls(padded(rows, dtype), filled, total)
+
+    @classmethod
+    def unknown(cls, k: int, gaps: bool, dtype: Any) -> Side:
+        """Return the form of one: for a step that needs nothing of the other side."""
+        width = Packing(k + 1).width + 1
+        return cls(padded(np.zeros((0, k + 1)), dtype), np.zeros((0, width), dtype) if gaps else None, np.zeros(width))
+
+
+def _filled(part_of: Callable[[slice], Array], count: int, dtype: Any, keep: bool = True) -> tuple[Any, Array]:
+    """Return so many rows in the tiles' type, made piece by piece, if they are to be kept, and their sum as rounded."""
+    width = part_of(slice(0, 1)).shape[1]
+    filled = np.empty((count, width), dtype) if keep else None
+    total = np.zeros(width)
+    for start in range(0, count, PIECE_ROWS):
+        part = slice(start, min(start + PIECE_ROWS, count))
+        rows = part_of(part).astype(dtype, order="C")
+        total += sum_of(rows)
+        if filled is not None:
+            filled[part] = rows
+    return filled, total
 
 
 def padded(rows: Array, dtype: Any) -> Array:

@@ -396,6 +396,18 @@ def test_inverse_transform_of_labelled_scores_is_labelled():
     np.testing.assert_array_equal(back["lat"], array["lat"])
 
 
+def test_labelled_samples_are_imputed_and_reconstructed_with_their_labels():
+    array = cube()
+    array[3, 1, 2] = np.nan
+    model = PPCA(2).fit(array)
+    for back in (model.impute(array), model.reconstruct(array)):
+        assert back.dims == array.dims
+        np.testing.assert_array_equal(back["lat"], array["lat"])
+    filled = model.impute(array)
+    assert filled.notnull().all()
+    np.testing.assert_array_equal(filled.where(array.notnull()), array)
+
+
 @pytest.mark.parametrize("pattern", [0.0, 0.2, "samples"])
 def test_a_lazy_transform_is_the_numpy_one(pattern):
     x = gappy(pattern)

@@ -94,6 +94,18 @@ def _as_fitted(X: Any, samples: Axis, features: Axis) -> tuple[Any, Sequence[str
     return X.transpose(*others, *features.dims), others
 
 
+def samples_like(X: Any, values: Array, source: Source) -> Any:
+    """Return samples as X came: labelled, in the order of its samples and features, for labelled data, else NumPy."""
+    if not type(X).__module__.startswith("xarray."):
+        return values
+    import xarray
+
+    samples, features = source.samples, source.features
+    coords = {**samples.coords, **features.coords}
+    shaped = values.reshape(*samples.sizes, *features.sizes)
+    return xarray.DataArray(shaped, dims=(*samples.dims, *features.dims), coords=coords)
+
+
 def like(X: Any, scores: Array, source: Source) -> Any:
     """Return scores as X came: labelled for labelled data, else NumPy."""
     if not type(X).__module__.startswith("xarray."):

@@ -136,7 +136,8 @@ class LatentRequest:
 
     def check_memory(self, source: Source) -> tuple[Cut, Footprint, int]:
         """Refuse what EM could not do under the memory limit, before anything is read; returns how it would be done."""
-        gaps = self.missing == "model" and self.method != "closed" and source.dtype.kind == "f"
+        holds_out = self.n_components == "auto" and self.criterion in ("auto", "heldout")
+        gaps = holds_out or (self.missing == "model" and self.method != "closed" and source.dtype.kind == "f")
         try:
             return plan_em(source, self.most(source), gaps, tile_dtype(source.dtype).itemsize, self.memory)
         except MemoryLimitError as error:
@@ -390,8 +391,10 @@ def _fit_in_float64(source: Source, request: LatentRequest, spent: Spent) -> tup
 
 def _too_little(factors: Factors, dtype: np.dtype[Any], source: Source) -> bool:
     """Tell whether the noise is a difference that tiles of float32 do not give; genotypes always have enough."""
-    noise = float(np.mean(factors.noise)) * len(factors.W)
-    share = noise / (noise + float((factors.W**2).sum()))
+    shared = (factors.W**2).sum(axis=1)
+    if not isinstance(factors.noise, np.ndarray):
+        shared = shared.mean()
+    share = float(np.min(factors.noise / (factors.noise + shared)))
     return dtype != np.float64 and not isinstance(source, VariantSource) and share < FLOAT32_NOISE
 
 

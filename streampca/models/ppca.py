@@ -17,7 +17,7 @@ from streampca.gaps import Gaps
 from streampca.matrix import Defects, tile_dtype
 from streampca.models.components import DEFAULT_TOL
 from streampca.models.dataset import as_dataset, latent_attributes, latent_variables
-from streampca.models.estimator import Estimator, like
+from streampca.models.estimator import Estimator, like, samples_like
 from streampca.models.genotypes import fit_genotypes
 from streampca.models.latent import (
     CURE,
@@ -146,7 +146,7 @@ class LatentEstimator(Estimator):
             return self._labelled(X, self._found.expected)
         return self._found.expected(X if type(X).__module__.startswith("dask.array") else np.asarray(X))
 
-    def reconstruct(self, X: Any, *, projection: str = "posterior") -> Array:
+    def reconstruct(self, X: Any, *, projection: str = "posterior") -> Any:
         """Return each sample as the model sees it, in units of the data.
 
         Parameters
@@ -165,9 +165,9 @@ class LatentEstimator(Estimator):
         source, found = self._part(self._source(X, None, reset=False))
         seen = found.without_noise() if projection == "orthogonal" else found
         posterior, _ = self._known(source, seen)
-        return np.asarray(found.expected(posterior.mean))
+        return samples_like(X, np.asarray(found.expected(posterior.mean)), source)
 
-    def impute(self, X: Any) -> Array:
+    def impute(self, X: Any) -> Any:
         """Return X with each missing value at its mean given the values that its sample has; others as they are.
 
         For arrays that fit in memory; `streampca impute` and `results.impute_to_store` write to a store. Of genotypes,
@@ -182,7 +182,7 @@ class LatentEstimator(Estimator):
         values = np.array(source.read(slice(0, source.shape[0]), slice(0, source.shape[1]))[0], dtype=filled.dtype)
         absent = np.isnan(values)
         values[absent] = np.clip(filled, 0.0, 2.0)[absent] if found.genotypes else filled[absent]
-        return values
+        return samples_like(X, values, source)
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> Array:
         """Draw samples from the model, in units of the data."""

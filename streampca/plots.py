@@ -119,7 +119,11 @@ def draw_planes(planes: dict[str, tuple[Array, Array | None]], groups: Array | N
         for number, (point, colour) in enumerate(zip(points, colours, strict=True), start=1):
             axes.annotate(str(number), point, color=colour, fontsize=7, ha="center", va="center")
             if deviations is not None:
-                axes.add_patch(Ellipse(point, *(2 * deviations[number - 1]), color=colour, alpha=0.07, lw=0))
+                axes.add_patch(
+                    Ellipse(
+                        point, *(2 * deviations[number - 1]), color=colour, alpha=min(0.07, 2.5 / len(points)), lw=0
+                    )
+                )
         axes.set_title(name, fontsize=9)
         axes.set(xlabel="$z_1$", aspect="equal")
         axes.spines[["top", "right"]].set_visible(False)

@@ -231,7 +231,6 @@ def latent_in(result: xarray.Dataset) -> Latent:
     return Latent(
         factors=Factors(components.T * lengths, np.zeros(len(mean)), noise),
         scaling=Scaling(mean, values["scale"].ravel()),
-        log_likelihood=float(attributes["total_log_likelihood"]),
         likelihoods=tuple(result["log_likelihood"].values.tolist()),
         change=float(attributes["change"]),
         certificate=result["certificate"].values if "certificate" in result else None,
@@ -246,7 +245,6 @@ def latent_in(result: xarray.Dataset) -> Latent:
         bytes_read=0,
         seconds=0.0,
         genotypes=bool(attributes["genotypes"]),
-        used=None,
         notes=(),
     )
 

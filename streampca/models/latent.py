@@ -175,12 +175,10 @@ class Latent:
     Attributes
     ----------
     factors, scaling : the parameters in units of the scaled features, about the centre of `scaling`.
-    log_likelihood : of all samples.
-    likelihoods : after each iteration; one value in closed form.
+    likelihoods : log-likelihood of all samples after each iteration; one value in closed form.
     change : mean squared sine of the angles of EM's last turn; 0 in closed form.
     certificate : (k,) of the principal components that a closed form stands on; None after EM.
     missing : (d,) missing values of each feature.
-    used : (d,) which features of the source these are; None for all.
     posterior : means and deviations of the samples fitted, where the fit gave them.
     choice : how k was chosen, if it was.
     others : as for `Components`.
@@ -188,7 +186,6 @@ class Latent:
 
     factors: Factors
     scaling: Scaling
-    log_likelihood: float
     likelihoods: tuple[float, ...]
     change: float
     certificate: Array | None
@@ -203,11 +200,15 @@ class Latent:
     bytes_read: int
     seconds: float
     genotypes: bool
-    used: Array | None
     notes: tuple[str, ...]
     sample_missing: Array | None = None
     posterior: Known | None = None
     choice: Choice | None = None
+
+    @property
+    def log_likelihood(self) -> float:
+        """Log-likelihood of all samples."""
+        return self.likelihoods[-1]
 
     @property
     def n_components(self) -> int:
@@ -325,7 +326,7 @@ def fit_latent(source: Source, request: LatentRequest) -> tuple[Latent, Sweeps]:
     if method == "closed":
         value = closed_likelihood(*_likely(found), found.n_samples, len(found.mean))
         fit = Fit(start, _shrunk(found, start), (value,), 0.0, 0, found.converged)
-        factors, R = start, np.eye(start.n_components)
+        factors, posterior, advice = start, fit.posterior, found.advice
     else:
         fit = _fit_em(swept, start, found, squares, gaps, request)
         if _too_little(fit.factors, dtype, source):
@@ -335,15 +336,11 @@ def fit_latent(source: Source, request: LatentRequest) -> tuple[Latent, Sweeps]:
             return _fit_in_float64(source, request, spent)
         with one_blas_thread:
             factors, R = fit.factors.rotated()
-    with one_blas_thread:
-        posterior = None if fit.posterior is None else fit.posterior.rotated(R).known()
-    advice = found.advice
-    if method == "em":
+            posterior = None if fit.posterior is None else fit.posterior.rotated(R)
         advice = "" if fit.converged else _not_converged(fit, request)
     latent = Latent(
         factors=factors,
         scaling=scaling,
-        log_likelihood=fit.likelihoods[-1],
         likelihoods=fit.likelihoods,
         change=fit.change,
         certificate=found.certificate if method == "closed" else None,
@@ -358,10 +355,9 @@ def fit_latent(source: Source, request: LatentRequest) -> tuple[Latent, Sweeps]:
         bytes_read=spent.bytes_read + swept.bytes_read,
         seconds=time.monotonic() - started,
         genotypes=found.genotypes,
-        used=found.used,
         notes=(),
         sample_missing=found.sample_missing,
-        posterior=posterior,
+        posterior=None if posterior is None else posterior.known(),
         choice=choice,
     )
     return replace(latent, notes=_notes(latent, found)), swept
@@ -534,7 +530,7 @@ def matching_latent(latent: Latent, match: Match) -> Latent:
     factors = replace(part, W=part.W * sign[:, None], shift=part.shift * sign)
     mean = latent.scaling.mean[match.fitted]
     scaling = replace(latent.scaling.take(match.fitted), mean=np.where(match.flipped, 2 - mean, mean))
-    return replace(latent, factors=factors, scaling=scaling, used=None)
+    return replace(latent, factors=factors, scaling=scaling)
 
 
 def infer_latent(
@@ -595,7 +591,7 @@ def choose(source: Source, found: Components, request: LatentRequest, spent: Spe
         criterion = "heldout" if gaps or request.own_noise or n <= d else "evidence"
     if criterion == "heldout":
         return choose_by_held_out(source, request, len(found.components), spent)
-    if gaps or request.own_noise:
+    if gaps:
         raise InputError(f"criterion={criterion!r} is for probabilistic PCA of complete data; use criterion='heldout'")
     values, trace = _likely(found)
     curve = (evidence if criterion == "evidence" else bic)(values, trace, n, d)

@@ -230,7 +230,7 @@ class LatentEstimator(Estimator):
         self.n_sweeps_ = found.n_sweeps
         self.n_components_ = found.n_components
         self.n_samples_ = found.n_samples
-        self.n_features_in_ = opened.shape[1] if found.used is None else len(found.mean)
+        self.n_features_in_ = len(found.mean)
         samples, features = swept.samples, swept.features
         self._labels = (samples, features)
         self._origin = (opened.name, opened.fingerprint())

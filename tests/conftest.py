@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
+
+from streampca import cli
 
 # Nothing depends on how fast the machine is, and a failure comes again the next time.
 settings.register_profile(
@@ -27,3 +31,22 @@ def small_partitions(monkeypatch):
     """Let a few kilobytes be worth a read and a task of their own, so that small data make many partitions."""
     monkeypatch.setattr("streampca.budget.SLAB_BYTES", 1 << 10)
     monkeypatch.setattr("streampca.budget.PARTITION_BYTES", 4 << 10)
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch, capsys):
+    """Run in this process, in the test's folder: (exit code, stdout, stderr)."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["streampca", *map(str, arguments)])
+        capsys.readouterr()
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as done:
+            code = done.code or 0
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call

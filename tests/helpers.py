@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -204,3 +206,9 @@ def one_line(error):
     assert text.strip(), "the message is empty"
     assert "\n" not in text, f"more than one line: {text!r}"
     return text
+
+
+def run(*arguments, cwd):
+    """Run in a process of its own, as a user does."""
+    command = [sys.executable, "-m", "streampca", *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=240, check=False)

@@ -3,40 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 from genotype_helpers import Truth, calls_in, labels_of, random_calls, table, write_bed, write_part
+from helpers import run
 
-from streampca import cli, load
+from streampca import load
 from streampca.simulate_genotypes import simulate_genotypes
-
-
-def run(*arguments, cwd):
-    """Run in a process of its own, as a user does."""
-    command = [sys.executable, "-m", "streampca", *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=240, check=False)
-
-
-@pytest.fixture
-def here(tmp_path, monkeypatch, capsys):
-    """Run in this process, in the test's folder: (exit code, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["streampca", *map(str, arguments)])
-        capsys.readouterr()
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as done:
-            code = done.code or 0
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
 
 
 @pytest.fixture(scope="module")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import warnings
 
 import numpy as np
@@ -12,39 +10,15 @@ import pytest
 import xarray
 import zarr
 from genotype_helpers import Truth, calls_in, random_calls, table, write_bed
+from helpers import run
 from latent_helpers import (
     planted,
     quick_sweeps,  # noqa: F401
     with_gaps,
 )
 
-from streampca import PPCA, FactorAnalysis, cli, load, open_source
+from streampca import PPCA, FactorAnalysis, load, open_source
 from streampca.results import latent_in
-
-
-def run(*arguments, cwd):
-    """Run in a process of its own, as a user does."""
-    command = [sys.executable, "-m", "streampca", *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=240, check=False)
-
-
-@pytest.fixture
-def here(tmp_path, monkeypatch, capsys):
-    """Run in this process, in the test's folder: (exit code, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["streampca", *map(str, arguments)])
-        capsys.readouterr()
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as done:
-            code = done.code or 0
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
 
 
 def gaps():

@@ -1,0 +1,132 @@
+"""Commands that apply a fitted model to data."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from streampca.cli.options import existing, shown_progress, source_options, stem
+from streampca.cli.printing import print_pairs
+from streampca.errors import InputError
+
+
+@click.command()
+@click.argument("result", type=existing)
+@click.argument("source")
+@click.option("--out", type=existing, help="Store of the scores.  [default: NAME.scores.zarr]")
+@click.option("--overwrite", is_flag=True, help="Replace a store that exists.")
+@click.option(
+    "--projection",
+    type=click.Choice(["oadp", "simple"]),
+    default="oadp",
+    show_default=True,
+    help="oadp: without the shrinkage of a simple projection. Results of ppca give posterior means.",
+)
+@click.option("--drop-ambiguous", is_flag=True, help="Leave out variants that are the same on both strands (A/T, C/G).")
+@click.option("--keep", type=existing, help="Use the samples of this list alone.")
+@click.option("--remove", type=existing, help="Do not use the samples of this list.")
+@click.option("--memory", help="Limit on the resident size of the process, as 600MB.")
+@click.option("--threads", type=click.IntRange(min=1), help="Tasks at a time; all cores unless given.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--quiet", is_flag=True, help="Show no progress.")
+def project(
+    result: Path, source: str, out: Path | None, overwrite: bool, projection: str, drop_ambiguous: bool,
+    keep: Path | None, remove: Path | None, memory: str | None, threads: int | None, as_json: bool, quiet: bool,
+) -> None:  # fmt: skip
+    """Scores of the new samples of SOURCE on the components of RESULT."""
+    import dask
+
+    from streampca.models.genotypes import match_variants, project_genotypes
+    from streampca.models.latent import infer_latent, matching_latent
+    from streampca.results import (
+        check_output,
+        components_in,
+        latent_in,
+        load,
+        scores_to_store,
+        variant_labels_in,
+    )
+    from streampca.sources import open_genotypes
+
+    fitted = load(result)
+    labels = variant_labels_in(fitted)
+    data = open_genotypes(source, keep=keep, remove=remove, autosomes=False)
+    target = out or Path(f"{stem(source)}.scores.zarr")
+    check_output(target, overwrite)
+    match = match_variants(labels, data, drop_ambiguous=drop_ambiguous)
+    deviations = None
+    with dask.config.set(num_workers=threads), shown_progress(quiet) as progress:
+        if fitted.attrs["kind"] == "pca":
+            found = components_in(fitted)
+            scores = project_genotypes(data, found, match, projection=projection, memory=memory, progress=progress)
+        else:
+            latent, projection = matching_latent(latent_in(fitted), match), "posterior"
+            posterior, _, _ = infer_latent(data.take(variants=match.new), latent, "model", memory, progress)
+            scores, deviations = posterior.mean, posterior.deviation
+    facts = {"result": str(result), "source": data.name, "projection": projection, "variants": match.note}
+    scores_to_store(scores, data.samples, target, overwrite, facts, deviations)
+    if as_json:
+        click.echo(json.dumps({"scores": str(target), **facts, "n_samples": len(scores)}))
+        return
+    print_pairs([("samples", f"{len(scores)}, by projection {projection}"), ("variants", match.note)])
+    if len(match.fitted) < 0.9 * len(labels["variant_id"]):
+        click.echo("note: a tenth or more of the variants is not used; scores are less sure than those of the fit")
+    click.echo(f"scores: {target}")
+
+
+@click.command()
+@click.argument("result", type=existing)
+@click.argument("source")
+@click.option("--out", type=existing, help="Store of the values.  [default: NAME.imputed.zarr]")
+@click.option("--overwrite", is_flag=True, help="Replace a store that exists.")
+@source_options
+@click.option("--memory", help="Limit on the resident size of the process, as 600MB.")
+@click.option("--threads", type=click.IntRange(min=1), help="Tasks at a time; all cores unless given.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--quiet", is_flag=True, help="Show no progress.")
+def impute(
+    result: Path, source: str, out: Path | None, overwrite: bool, variable: str | None, sample_dims: str | None,
+    memory: str | None, threads: int | None, as_json: bool, quiet: bool,
+) -> None:  # fmt: skip
+    """Fill in the missing values of SOURCE by the model of RESULT, which `ppca` wrote."""
+    import dask
+
+    from streampca.models.genotypes import match_variants
+    from streampca.models.latent import matching_latent
+    from streampca.results import check_output, impute_to_store, latent_in, load, variant_labels_in
+    from streampca.sources import open_genotypes, open_source
+
+    fitted = load(result)
+    latent = latent_in(fitted)
+    target = out or Path(f"{stem(source)}.imputed.zarr")
+    check_output(target, overwrite)
+    facts = {"result": str(result)}
+    data: Any
+    if latent.genotypes:
+        genotypes = open_genotypes(source, variable=variable, autosomes=False)
+        match = match_variants(variant_labels_in(fitted), genotypes)
+        data, latent = genotypes.take(variants=match.new), matching_latent(latent, match)
+        facts["variants"] = match.note
+    else:
+        data = open_source(source, variable=variable, sample_dims=sample_dims.split(",") if sample_dims else None)
+        dims = fitted["components"].dims[1:]
+        sizes = tuple(fitted.sizes[dim] for dim in dims)
+        if data.features.sizes != sizes:
+            shown = " x ".join(f"{dim} {size}" for dim, size in zip(dims, sizes, strict=True))
+            here = " x ".join(f"{d} {s}" for d, s in zip(data.features.dims, data.features.sizes, strict=True))
+            raise InputError(
+                f"{source}: has the features {here}, the model {shown}; give the same features in the same order, or "
+                "say which dimensions are samples by --sample-dims"
+            )
+    with dask.config.set(num_workers=threads), shown_progress(quiet) as progress:
+        count = impute_to_store(data, latent, target, overwrite, facts, memory, progress)
+    share = count / (data.shape[0] * data.shape[1])
+    if as_json:
+        click.echo(json.dumps({"imputed": str(target), "values": count, "share": share, **facts}))
+        return
+    pairs = [("values", f"{count} filled in, {share:.3%} of {data.shape[0]} samples x {data.shape[1]} features")]
+    print_pairs(pairs + [(name, facts[name]) for name in ("variants",) if name in facts])
+    click.echo(f"store: {target}")

@@ -1,0 +1,145 @@
+"""Commands about files, and the demonstrations."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from streampca.cli.options import existing, genotype_options, open_data, shown_progress, source_options, stem
+from streampca.cli.printing import print_pairs, print_stored
+from streampca.errors import InputError
+
+
+@click.command()
+@click.argument("source")
+@click.option(
+    "--out", type=existing, help="Prefix of the lists.  [default: NAME, for NAME.prune.in and NAME.prune.out]"
+)
+@click.option("--overwrite", is_flag=True, help="Replace lists that exist.")
+@click.option("--window", default="50", show_default=True, help="Variants in a window, or kilobases, as 500kb.")
+@click.option("--step", type=int, help="Variants that the window moves by.  [default: 5, or 1 for kilobases]")
+@click.option("--r2", type=float, default=0.2, show_default=True, help="Largest squared correlation left.")
+@genotype_options
+@click.option("--quiet", is_flag=True, help="Show no progress.")
+def prune(
+    source: str, out: Path | None, overwrite: bool, window: str, step: int | None, r2: float, quiet: bool, **choice: Any
+) -> None:
+    """List variants of SOURCE that are not in linkage with others, as plink --indep-pairwise does."""
+    from streampca.prune import filtered, list_paths, write_lists
+    from streampca.prune import prune as kept_of
+
+    data = open_data(source, None, None, choice)
+    prefix = out or Path(stem(source))
+    list_paths(data, prefix, overwrite)
+    data = filtered(data)
+    step = step if step is not None else 1 if window.lower().endswith("kb") else 5
+    with shown_progress(quiet) as progress:
+        kept = kept_of(data, window=window, step=step, r2=r2, progress=progress)
+    paths = write_lists(data, kept, prefix, overwrite)
+    click.echo(f"{int(kept.sum())} of {kept.size} variants kept")
+    for path in paths:
+        click.echo(f"list: {path}")
+
+
+@click.command()
+@click.argument("result", type=existing)
+@click.option("--format", "form", type=click.Choice(["plink", "tsv"]), default="plink", show_default=True)
+@click.option("--out", type=existing, help="Prefix of the files.  [default: that of the result]")
+@click.option("--overwrite", is_flag=True, help="Replace files that exist.")
+def export(result: Path, form: str, out: Path | None, overwrite: bool) -> None:
+    """Write RESULT as text: plink (.eigenvec, .eigenval, .eigenvec.var) or tsv (scores, loadings, components)."""
+    for path in write_export(result, form, out, overwrite):
+        click.echo(str(path))
+
+
+def write_export(result: Path, form: str, prefix: Path | None, overwrite: bool) -> list[Path]:
+    """Write a result as text, beside it unless a prefix is given."""
+    from streampca.export import export as write
+
+    return write(result, prefix or _prefix(result), form=form, overwrite=overwrite)
+
+
+def _prefix(result: Path) -> Path:
+    """Return how the text files of a result begin."""
+    return result.with_name(result.name.removesuffix(".zarr").removesuffix(".pca"))
+
+
+def check_export(result: Path, form: str, overwrite: bool, genotypes: bool) -> None:
+    """Refuse what could not be written at the end, before the work begins."""
+    from streampca.export import FORMATS
+    from streampca.results import text_paths
+
+    text_paths(_prefix(result), FORMATS[form], overwrite)
+    if form == "plink" and not genotypes:
+        raise InputError("--export plink is for genotypes; use --export tsv")
+
+
+@click.command()
+@click.argument("source")
+@click.argument("out", type=existing)
+@click.option("--overwrite", is_flag=True, help="Replace a store that exists.")
+@click.option("--quiet", is_flag=True, help="Show no progress.")
+def convert(source: str, out: Path, overwrite: bool, quiet: bool) -> None:
+    """Write SOURCE, a .bed, .pgen, .vcf or .vcf.gz, as the VCF Zarr store OUT."""
+    from streampca.convert import convert as write
+
+    with shown_progress(quiet) as progress:
+        write(source, out, overwrite=overwrite, progress=progress)
+    click.echo(f"store: {out}")
+
+
+@click.command()
+@click.argument("path")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@source_options
+def info(path: str, as_json: bool, variable: str | None, sample_dims: str | None) -> None:
+    """Say what PATH is: a result, or data and how they are laid out."""
+    from streampca.budget import show_bytes
+    from streampca.results import RESULT_ARRAYS, kind_of
+    from streampca.sources import open_source
+
+    if kind_of(Path(path)) in RESULT_ARRAYS:
+        print_stored(Path(path), as_json)
+        return
+    data = open_source(path, variable=variable, sample_dims=sample_dims.split(",") if sample_dims else None)
+    facts = {
+        "source": data.name,
+        "samples": f"{data.shape[0]} ({', '.join(data.samples.dims)})",
+        "features": f"{data.shape[1]} ({', '.join(data.features.dims)})",
+        "type": str(data.dtype),
+        "size": show_bytes(data.n_bytes),
+        "chunks": f"{data.chunks[0]} x {data.chunks[1]}",
+        "fingerprint": data.fingerprint(),
+    }
+    if as_json:
+        click.echo(json.dumps(facts | {"shape": list(data.shape), "n_bytes": data.n_bytes}))
+        return
+    print_pairs(list(facts.items()))
+
+
+@click.command()
+@click.argument("story", type=click.Choice(["groups", "genotypes", "digits", "missing"]), default="groups")
+@click.option(
+    "--out", type=click.Path(path_type=Path), default=Path("demo-output"), show_default=True, help="Folder to write to."
+)
+@click.option("--memory", default="400MB", show_default=True, help="Limit that the run must keep to.")
+@click.option("--table", type=existing, help="Numbers for `missing`, one sample in each line; else wines.")
+@click.option("--quiet", is_flag=True, help="Show no progress.")
+def demo(story: str, out: Path, memory: str, table: Path | None, quiet: bool) -> None:
+    """Find components of simulated groups or genotypes, of digits, or of a table with values removed; and draw them."""
+    from streampca.demo import demo_digits, demo_genotypes, demo_groups, demo_missing
+
+    out.mkdir(parents=True, exist_ok=True)
+    if story == "digits":
+        picture = demo_digits(out, click.echo)
+    elif story == "missing":
+        picture = demo_missing(out, table, click.echo)
+    else:
+        with shown_progress(quiet) as progress:
+            tell = demo_groups if story == "groups" else demo_genotypes
+            picture = tell(out, memory, progress, click.echo)
+        print_stored(out / f"{story}.pca.zarr", as_json=False)
+    click.echo(f"picture: {picture}")

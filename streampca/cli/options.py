@@ -1,0 +1,149 @@
+"""Options, types and small helpers that commands share."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from streampca.errors import InputError
+
+if TYPE_CHECKING:
+    from streampca.progress import Progress
+
+
+class ComponentsType(click.ParamType[Any]):
+    """A whole number, a fraction of the variance, or "all"."""
+
+    name = "number|fraction|all"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | float | str:
+        """Turn the text into what it says."""
+        if value == "all" or isinstance(value, (int, float)):
+            return str(value) if value == "all" else value
+        for kind in (int, float):
+            try:
+                return kind(value)
+            except ValueError:
+                continue
+        self.fail(
+            f"{value!r} is not a number of components; give e.g. 10, 0.9 for 90% of the variance, or all", param, ctx
+        )
+
+
+class LatentComponentsType(click.ParamType[Any]):
+    """A whole number, or "auto"."""
+
+    name = "number|auto"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        """Turn the text into what it says."""
+        if value == "auto":
+            return "auto"
+        try:
+            return int(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a number of components; give e.g. 10, or auto", param, ctx)
+
+
+def together(*options: Callable[..., Any]) -> Callable[..., Any]:
+    """Join options into one decorator."""
+
+    def decorate(function: Any) -> Any:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+source_options = together(
+    click.option("--variable", help="Which array of a group, Dataset or NetCDF file."),
+    click.option("--sample-dims", help="Dimensions that make up the samples, as a,b; the first one unless given."),
+)
+run_options = together(
+    click.option(
+        "--memory", help="Limit on the resident size of the process, as 600MB; half of what is available unless given."
+    ),
+    click.option("--threads", type=click.IntRange(min=1), help="Tasks at a time; all cores unless given."),
+    click.option("--plan", is_flag=True, help="Print what would be done and what it costs, and stop."),
+    click.option("--json", "as_json", is_flag=True, help="Print JSON."),
+    click.option("--quiet", is_flag=True, help="Show no progress."),
+)
+
+
+existing = click.Path(path_type=Path)
+genotype_options = together(
+    click.option("--maf", type=float, help="Leave out variants whose rarer allele is rarer than this."),
+    click.option("--geno", type=float, help="Leave out variants with a larger share of missing calls."),
+    click.option("--mind", type=float, help="Leave out samples with a larger share of missing calls."),
+    click.option(
+        "--keep", type=existing, help="Use the samples of this list alone: FID and IID, or IID, in each line."
+    ),
+    click.option("--remove", type=existing, help="Do not use the samples of this list."),
+    click.option("--extract", type=existing, help="Use the variants of this list alone: one id in each line."),
+    click.option("--exclude", type=existing, help="Do not use the variants of this list."),
+    click.option(
+        "--exclude-regions",
+        help="GRCh37 or GRCh38: leave out the regions of long-range linkage known there; or a file of regions.",
+    ),
+    click.option("--all-chromosomes", is_flag=True, help="Use all chromosomes, not the autosomes alone."),
+)
+GENOTYPE_CHOICES = (
+    "maf", "geno", "mind", "keep", "remove", "extract", "exclude", "exclude_regions", "all_chromosomes",
+)  # fmt: skip
+
+
+# What a result's name leaves out of that of its data.
+SUFFIXES = (".bed", ".pgen", ".vcz", ".zarr", ".npy", ".nc", ".nc4", ".h5", ".hdf5")
+
+
+def stem(source: str) -> str:
+    """Return the name of data without folder and suffix."""
+    path = Path(source)
+    return path.stem if path.suffix in SUFFIXES else path.name
+
+
+def given(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that were given; 0 is one."""
+    return {name: value for name, value in options.items() if value is not None and value is not False}
+
+
+def open_data(source: str, variable: str | None, sample_dims: str | None, choice: dict[str, Any]) -> Any:
+    """Open data, of genotypes those chosen; the choices are only for genotypes."""
+    from streampca.sources import PLINK_SUFFIXES, is_genotypes, open_genotypes, open_source
+
+    chosen = given({name: choice[name] for name in GENOTYPE_CHOICES})
+    if is_genotypes(source):
+        if sample_dims or (variable and Path(source).suffix in PLINK_SUFFIXES):
+            raise InputError(f"{source}: --sample-dims and --variable are not for genotypes; leave them out")
+        if chosen.pop("all_chromosomes", False):
+            chosen["autosomes"] = False
+        return open_genotypes(source, variable=variable, **chosen)
+    if chosen:
+        option = next(iter(chosen)).replace("_", "-")
+        raise InputError(f"{source}: --{option} is for genotypes (.bed, .pgen, VCF Zarr); leave it out")
+    return open_source(source, variable=variable, sample_dims=sample_dims.split(",") if sample_dims else None)
+
+
+@contextmanager
+def shown_progress(quiet: bool) -> Iterator[Progress]:
+    """Yield a bar on a terminal, log lines elsewhere."""
+    from streampca.progress import BarProgress, LogProgress, on_terminal, silent
+
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    logger = logging.getLogger("streampca")
+    if not quiet:
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+    bar = BarProgress() if on_terminal() and not quiet else None
+    try:
+        with bar or nullcontext():
+            yield bar or (silent if quiet else LogProgress())
+    finally:
+        logger.removeHandler(handler)

@@ -1,0 +1,131 @@
+"""What commands print."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+def print_pairs(pairs: list[tuple[str, str]]) -> None:
+    """Print names and texts in two columns."""
+    width = max(len(name) for name, _ in pairs)
+    for name, text in pairs:
+        click.echo(f"{name:<{width}}  {text}")
+
+
+def print_plan(plan: Any, as_json: bool) -> None:
+    """Print what would be done."""
+    if as_json:
+        keys = (
+            "name",
+            "reason",
+            "threads",
+            "peak_bytes",
+            "limit_bytes",
+            "resident_bytes",
+            "sweep_bytes",
+            "sweeps",
+            "seconds",
+        )
+        click.echo(
+            json.dumps(
+                {key: getattr(plan, key) for key in keys}
+                | {"partitions": len(plan.cut.partitions), "axis": plan.cut.axis}
+            )
+        )
+    else:
+        print_pairs(plan.lines())
+
+
+COLUMNS = ("explained_variance", "explained_variance_ratio", "certificate")
+LATENT_COLUMNS = ("explained_variance", "explained_variance_ratio")
+
+
+def print_stored(path: Path, as_json: bool) -> None:
+    """Print what a result holds."""
+    from streampca.results import load
+
+    result = load(path)
+    if result.attrs["kind"] != "pca":
+        columns = {name: result[name].values for name in LATENT_COLUMNS}
+        certificate = result["certificate"].values if "certificate" in result else None
+        print_latent(columns | {"certificate": certificate}, result.attrs, path, as_json)
+        return
+    columns = {name: result[name].values for name in COLUMNS}
+    eigenvalues = result["eigenvalue"].values if "eigenvalue" in result else None
+    print_result(columns, eigenvalues, result.attrs, path, as_json)
+
+
+def print_result(columns: dict[str, Any], eigenvalues: Any, a: dict[str, Any], path: Path, as_json: bool) -> None:
+    """Print the table of components with their certificates, and what the run took; genotypes have eigenvalues too."""
+    from streampca.budget import show_bytes
+
+    if as_json:
+        keys = ("kind", "source", "n_samples", "solver", "total_variance", "n_sweeps", "bytes_read", "seconds")
+        facts = {key: a[key] for key in (*keys, "peak_memory_bytes", "advice")}
+        facts["notes"] = json.loads(a.get("notes", "[]"))
+        if eigenvalues is not None:
+            columns = columns | {"eigenvalue": eigenvalues}
+        table = {name: column.tolist() for name, column in columns.items()}
+        click.echo(json.dumps({"result": str(path), **facts, "converged": bool(a["converged"]), **table}))
+        return
+    click.echo(" PC    eigenvalue    share  together  certificate")
+    together = 0.0
+    if eigenvalues is not None:
+        columns = columns | {"explained_variance": eigenvalues}
+    for i, (value, share, bound) in enumerate(zip(*columns.values(), strict=True), start=1):
+        together += share
+        click.echo(f"{i:3d}  {value:12.6g}  {share:7.2%}  {together:8.2%}  {bound:11.1e}")
+    warm = " after a warm start on a tenth of the data" if a.get("warm_start_seconds") else ""
+    click.echo(
+        f"{a['solver']}: {a['n_sweeps']} sweeps{warm}, {show_bytes(a['bytes_read'])} read, {a['seconds']:.1f} s, "
+        f"peak memory {show_bytes(a['peak_memory_bytes'])}"
+    )
+    if a.get("genotypes"):
+        click.echo(
+            f"{a['n_samples']} samples, {a['n_features']} variants; eigenvalues of X X' / m for m variants, as in plink"
+        )
+    for note in [*filter(None, [a["advice"]]), *json.loads(a.get("notes", "[]"))]:
+        click.echo(f"note: {note}")
+    click.echo(f"result: {path}")
+
+
+def print_latent(columns: dict[str, Any], a: dict[str, Any], path: Path, as_json: bool) -> None:
+    """Print the table of components of a latent model, what it came to, and what the run took."""
+    from streampca.budget import show_bytes
+
+    if as_json:
+        keys = (
+            "kind", "source", "n_samples", "n_features", "method", "total_log_likelihood", "n_missing", "n_iterations",
+            "change", "n_sweeps", "bytes_read", "seconds", "peak_memory_bytes", "advice",
+        )  # fmt: skip
+        facts = {key: a[key] for key in keys} | {key: a[key] for key in ("noise_variance", "criterion") if key in a}
+        table = {name: column.tolist() for name, column in columns.items() if column is not None}
+        notes = json.loads(a["notes"])
+        click.echo(
+            json.dumps({"result": str(path), **facts, "converged": bool(a["converged"]), "notes": notes, **table})
+        )
+        return
+    certificate = columns["certificate"]
+    click.echo("  i      variance    share  together" + ("" if certificate is None else "  certificate"))
+    together = 0.0
+    for i, (value, share) in enumerate(zip(*(columns[name] for name in LATENT_COLUMNS), strict=True)):
+        together += share
+        bound = "" if certificate is None else f"  {certificate[i]:11.1e}"
+        click.echo(f"{i + 1:3d}  {value:12.6g}  {share:7.2%}  {together:8.2%}{bound}")
+    noise = f"noise variance {a['noise_variance']:.6g}, " if "noise_variance" in a else ""
+    per_sample = a["total_log_likelihood"] / a["n_samples"]
+    click.echo(f"{noise}log-likelihood {a['total_log_likelihood']:.10g}, {per_sample:.6g} a sample")
+    share = a["n_missing"] / (a["n_samples"] * a["n_features"])
+    click.echo(f"{a['n_samples']} samples x {a['n_features']} features, {share:.3%} missing")
+    steps = f"EM, {a['n_iterations']} iterations" if a["method"] == "em" else "closed form"
+    click.echo(
+        f"{steps}: {a['n_sweeps']} sweeps in all, {show_bytes(a['bytes_read'])} read, {a['seconds']:.1f} s, "
+        f"peak memory {show_bytes(a['peak_memory_bytes'])}"
+    )
+    for note in [*filter(None, [a["advice"]]), *json.loads(a["notes"])]:
+        click.echo(f"note: {note}")
+    click.echo(f"result: {path}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from streampca.errors import InputError, MemoryLimitError
     from streampca.models.dual import DualPPCA
+    from streampca.models.kernel_pca import KernelPCA
     from streampca.models.mixture import MixtureOfPPCA
     from streampca.models.pca import PCA
     from streampca.models.ppca import PPCA, FactorAnalysis
@@ -21,6 +22,7 @@ __all__ = [
     "DualPPCA",
     "FactorAnalysis",
     "InputError",
+    "KernelPCA",
     "MemoryLimitError",
     "MixtureOfPPCA",
     "load",
@@ -31,6 +33,7 @@ __all__ = [
 _HOMES = {
     "DualPPCA": "models.dual",
     "FactorAnalysis": "models.ppca",
+    "KernelPCA": "models.kernel_pca",
     "MixtureOfPPCA": "models.mixture",
     "PPCA": "models.ppca",
     "InputError": "errors",

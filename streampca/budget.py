@@ -25,6 +25,8 @@ from streampca.sources.genotypes import GenotypeSource
 SLAB_BYTES = 8 << 20
 PARTITION_BYTES = 16 << 20
 MAX_PARTITIONS = 512
+# A large chunk of rows that are much work is read in so many parts: each decodes all of it.
+PARTS_OF_CHUNK = 4
 # Packing buffers of the BLAS, a thread's stack and small temporaries.
 TASK_RESERVE = 12 << 20
 # What writing the result and the interpreter's own growth take.
@@ -71,8 +73,12 @@ class Cut:
     slab_length: int
 
 
-def cut(source: Source, axis: int, partial_bytes: int) -> Cut:
-    """Plan the partitions: whole chunks, much larger than the partial that each returns, and not too many."""
+def cut(source: Source, axis: int, partial_bytes: int, widening: float = 1.0) -> Cut:
+    """Plan the partitions: whole chunks, much larger than the partial that each returns, and not too many.
+
+    Where a tile is so many times wider than what is read (`widening`), partitions are that much shorter, and may be
+    part of a chunk.
+    """
     n_block, n_full = source.shape[axis], source.shape[1 - axis]
     if isinstance(source, DaskSource):
         stops = _running_sums(source.array.chunks[axis])
@@ -80,8 +86,10 @@ def cut(source: Source, axis: int, partial_bytes: int) -> Cut:
         return Cut(axis, ranges, max(b - a for a, b in ranges))
     row_bytes = n_full * source.item_bytes
     chunk = source.chunks[axis]
-    slab_length = chunk * max(1, int(SLAB_BYTES // (chunk * row_bytes)))
-    wanted = max(PARTITION_BYTES, 4 * partial_bytes, n_block * row_bytes // MAX_PARTITIONS)
+    slab_length = chunk * max(1, int(SLAB_BYTES // (chunk * row_bytes * widening)))
+    wanted = max(max(PARTITION_BYTES, 4 * partial_bytes) / widening, n_block * row_bytes // MAX_PARTITIONS)
+    if widening > 1 and chunk * row_bytes > PARTS_OF_CHUNK * wanted:
+        slab_length = math.ceil(chunk / PARTS_OF_CHUNK)
     if isinstance(source, GenotypeSource):
         # A packed byte makes sixteen of a tile: much work for little to read.
         total = n_block * row_bytes
@@ -99,6 +107,16 @@ def _running_sums(lengths: tuple[int, ...]) -> list[int]:
         total += length
         sums.append(total)
     return sums
+
+
+def tile_in(plan: Cut, wanted: int) -> tuple[int, bool]:
+    """Return a length of tiles near what is wanted that divides a slab, and whether all partitions begin with a tile.
+
+    What is written tile by tile then fills whole chunks of that length, and no two tasks share one.
+    """
+    slab = plan.slab_length
+    length = next((part for part in range(min(wanted, slab), wanted // 8, -1) if slab % part == 0), slab)
+    return length, all(start % length == 0 for start, _ in plan.partitions)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ whole in samples. A statistic always gets A, whose rows lie along the block axis
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from streampca.accumulators import Moments, centre_by_own_mean
 from streampca.buffers import scratch
 from streampca.errors import InputError, MissingValuesError
 from streampca.gaps import Gaps
+from streampca.kernels import FeatureMap
 from streampca.scaling import Scaling, scale_of
 from streampca.sources import Source
 from streampca.sources.genotypes import Filter, GenotypeSource
@@ -139,6 +140,11 @@ class Matrix:
         return self.source.shape[1 - self.axis]
 
     @property
+    def fills(self) -> bool:
+        """Tell whether missing entries may have to stand at the mean."""
+        return self.missing == "mean" and self.source.dtype.kind == "f"
+
+    @property
     def merges_means(self) -> bool:
         """Tell whether tiles are centred by means of a part of the samples only."""
         return self.axis == 0 and self.scaling is None
@@ -237,6 +243,46 @@ class Matrix:
                 gaps = Gaps(*list_missing(part, n_samples), len(part)) if with_gaps else None
                 yield Tile(slab_start + i, A, moments, defects, n_bytes, missing, gaps)
                 moments, defects, n_bytes, missing = None, None, 0, None
+
+
+@dataclass(frozen=True)
+class FeatureMatrix(Matrix):
+    """Features of samples as a matrix: each tile of `inputs`, cut along samples, goes through a map.
+
+    The scaling is that of the features; samples are scaled, and missing values filled, by that of the inputs.
+    """
+
+    inputs: Matrix = field(kw_only=True)
+    map: FeatureMap = field(kw_only=True)
+
+    @classmethod
+    def of(cls, inputs: Matrix, map: FeatureMap, scaling: Scaling | None = None) -> FeatureMatrix:
+        """Return the matrix of features of the samples of another, whose scaling is known."""
+        return cls(
+            inputs.source, 0, inputs.dtype, inputs.missing, None, scaling, inputs.partitions, inputs.slab_length,
+            inputs=inputs, map=map,
+        )  # fmt: skip
+
+    @property
+    def n_full(self) -> int:
+        """Number of features."""
+        return self.map.n_features
+
+    @property
+    def fills(self) -> bool:
+        """Tell that features are never missing."""
+        return False
+
+    def tiles(self, start: int, stop: int, length: int, check: bool, gaps: bool = False) -> Iterator[Tile]:  # noqa: ARG002
+        """Yield the tiles of one partition, each valid until the next; defects are those of the inputs."""
+        inputs = replace(self.inputs, source=self.source, dtype=self.dtype)
+        for tile in inputs.tiles(start, stop, length, check):
+            F, moments = self.map(tile.A), None
+            if self.scaling is None:
+                moments = centre_by_own_mean(F, F)
+            else:
+                self.scaling.apply(F, F, slice(0, F.shape[1]))
+            yield Tile(tile.start, F, moments, tile.defects, tile.n_bytes)
 
 
 def moments_of_codes(counts: Array) -> Moments:

@@ -130,3 +130,23 @@ def draw_planes(planes: dict[str, tuple[Array, Array | None]], groups: Array | N
     figure.axes[0].set_ylabel("$z_2$")
     figure.suptitle(title)
     figure.savefig(path)
+
+
+def draw_samples(rows: dict[str, Array], path: Path, title: str = "") -> None:
+    """Draw the same samples in lines, one for each name: images (count, y, x), else curves of all their features."""
+    count = len(next(iter(rows.values())))
+    figure = _figure(0.9 * count + 1.2, 0.95 * len(rows) + 0.2)
+    low, high = (float(pick([pick(values) for values in rows.values()])) for pick in (np.min, np.max))
+    grid = figure.subplots(len(rows), count, squeeze=False)
+    for line, (name, samples) in zip(grid, rows.items(), strict=True):
+        for axes, sample in zip(line, samples, strict=True):
+            if sample.ndim == 2:
+                axes.imshow(sample, cmap="gray_r", vmin=low, vmax=high)
+            else:
+                axes.plot(sample.ravel(), color=COLOURS[0], lw=0.7)
+                axes.set_ylim(low, high)
+            axes.set(xticks=[], yticks=[])
+            axes.spines[:].set_visible(False)
+        line[0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=8)
+    figure.suptitle(title)
+    figure.savefig(path)

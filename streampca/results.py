@@ -8,7 +8,7 @@ import shutil
 import time
 import uuid
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,13 +17,26 @@ from typing import TYPE_CHECKING, Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
+from streampca.accumulators import Statistic
+from streampca.budget import Cut, tile_in
 from streampca.errors import InputError
+from streampca.kernels import Kernel
 from streampca.matrix import Matrix
-from streampca.models.components import Components, Request, fit_components, scores_of
+from streampca.models.components import (
+    Components,
+    Request,
+    check_width,
+    fit_components,
+    linear_sweeps,
+    project,
+    scores_of,
+)
 from streampca.models.dataset import (
     FORMAT_VERSION,
     Variables,
     as_dataset,
+    kernel_attributes,
+    kernel_variables,
     latent_attributes,
     latent_variables,
     long_names,
@@ -31,6 +44,7 @@ from streampca.models.dataset import (
     provenance,
 )
 from streampca.models.genotypes import VARIANT_LABELS, fit_genotypes
+from streampca.models.kernel import KernelComponents, KernelRequest, fit_kernel, kernel_scores, kernel_sweeps
 from streampca.models.latent import (
     Latent,
     LatentRequest,
@@ -39,13 +53,15 @@ from streampca.models.latent import (
     with_posterior,
 )
 from streampca.models.latent_plan import imputing_sweeps
+from streampca.models.preimages import KernelDenoiser, LinearDenoiser, Restored, RidgeMap, Scores, check_invertible
 from streampca.progress import Progress, silent
 from streampca.scaling import Scaling
 from streampca.solvers.factor_sweeps import Imputation
 from streampca.solvers.factors import Factors, Known
+from streampca.solvers.nystrom import KernelSolution
 from streampca.sources import Axis, Source
 from streampca.sources.genotypes import VariantSource
-from streampca.sweeps import active_client
+from streampca.sweeps import Sweeps, active_client
 
 if TYPE_CHECKING:
     import xarray
@@ -60,6 +76,7 @@ RESULT_ARRAYS = {
     "pca": (*_ALWAYS, "certificate"),
     "ppca": (*_ALWAYS, "log_likelihood"),
     "factor_analysis": (*_ALWAYS, "log_likelihood", "noise_variance"),
+    "kpca": ("weights", "kernel_mean", *_ALWAYS[1:], "certificate"),
 }
 
 
@@ -218,6 +235,74 @@ def latent_to_store(
     return found, attributes
 
 
+def kernel_to_store(
+    source: Source, request: KernelRequest, path: Path, overwrite: bool, parameters: Mapping[str, Any]
+) -> tuple[KernelComponents, dict[str, Any]]:
+    """Fit kernel PCA, and write it with the scores of its samples to a store, as `pca_to_store` does."""
+    started = time.monotonic()
+    with writing(path, overwrite) as store:
+        found, sweeps = fit_kernel(source, request)
+        writer = _writer(store, ("scores",), sweeps.matrix, len(found.explained_variance))
+        scores = kernel_scores(found, sweeps, sink=writer)
+        found = replace(
+            found, sweep_seconds=tuple(sweeps.seconds), bytes_read=sweeps.bytes_read, seconds=time.monotonic() - started
+        )
+        attributes = kernel_attributes(found, source.name, source.fingerprint(), parameters)
+        variables, coords = kernel_variables(found, source.samples, source.features, scores if writer is None else None)
+        save(variables, {**coords, **source.samples.coords}, attributes, store)
+    return found, attributes
+
+
+def kernel_in(result: xarray.Dataset) -> KernelComponents:
+    """Return the kernel components that a result holds."""
+    a = result.attrs
+    if a["kernel_is_function"]:
+        raise InputError(
+            f"the kernel of this result is a Python function ({a['kernel']}), which is not stored; use the fitted "
+            "model in Python"
+        )
+    fourier = "frequencies" in result
+    scaling = Scaling(result["mean"].values.ravel(), result["scale"].values.ravel())
+    d = len(scaling.mean)
+    points = (result["frequencies"] if fourier else result["landmarks"]).values.reshape(-1, d)
+    if not fourier:
+        points = ((points - scaling.mean) / scaling.scale).astype(a["tile_dtype"])
+    ridge = None
+    if "anchors" in result:
+        ridge = RidgeMap(
+            float(a["anchor_gamma"]), result["anchors"].values, result["anchor_weights"].values.reshape(-1, d),
+            result["anchor_offset"].values.ravel(),
+        )  # fmt: skip
+    solution = KernelSolution(
+        weights=result["weights"].values,
+        centre=result["kernel_mean"].values,
+        mean_weights=None if fourier else result["mean_weights"].values,
+        values=result["explained_variance"].values,
+        certificate=result["certificate"].values,
+        total=float(a["total_variance"]),
+        lost=float(a.get("lost_variance", 0.0)),
+        kept=float(a.get("kept_trace", 1.0)),
+        rank=int(a["rank"]),
+        advice="",
+    )
+    return KernelComponents(
+        kernel=Kernel(str(a["kernel"]), float(a["gamma"]), float(a["degree"]), float(a["coef0"])),
+        points=points,
+        fourier=fourier,
+        solution=solution,
+        scaling=scaling,
+        missing=result["missing"].values.ravel(),
+        n_samples=int(a["n_samples"]),
+        tile_dtype=str(a["tile_dtype"]),
+        sweep_seconds=(),
+        bytes_read=0,
+        seconds=0.0,
+        advice=str(a["advice"]),
+        method=str(a["method"]),
+        ridge=ridge,
+    )
+
+
 def latent_in(result: xarray.Dataset) -> Latent:
     """Return the latent model that a result holds."""
     kind, values = result.attrs.get("kind"), {name: result[name].values for name in ("mean", "scale", "missing")}
@@ -258,22 +343,15 @@ def impute_to_store(
     Two sweeps: what is known of each sample, and the values. Of genotypes these are counts of the first allele, from
     0 to 2. Values that are there are written as they are.
     """
-    import zarr
-
     sweeps, length = imputing_sweeps(source, latent.n_components, memory, progress)
     means = infer_latent(source, latent, "model", memory, progress)[0].mean
     axis, samples, features = sweeps.matrix.axis, source.samples, source.features
     if len(samples.dims) > 1:
         samples = Axis(("sample",), (len(samples),))
-    shape = (len(samples), *features.sizes)
     chunks = (length, *features.sizes) if axis == 0 else (min(len(samples), IMPUTED_CHUNK), length)
     facts = {"format_version": FORMAT_VERSION, "kind": "imputed", "source": source.name, **attributes}
     with writing(path, overwrite) as store:
-        zarr.open_group(store, mode="a")
-        array = zarr.create_array(
-            store, name="imputed", shape=shape, chunks=chunks, dtype=sweeps.matrix.dtype,
-            dimension_names=(*samples.dims, *features.dims), fill_value=float("nan"),
-        )  # fmt: skip
+        array = _like_samples(store, "imputed", samples, features, chunks, sweeps.matrix.dtype)
 
         def write(start: int, rows: Array) -> None:
             if axis == 0:
@@ -289,28 +367,112 @@ def impute_to_store(
     return int(count[0])
 
 
+def _like_samples(store: Path, name: str, samples: Axis, features: Axis, chunks: tuple[int, ...], dtype: Any) -> Any:
+    """Create an array for samples as they came: samples x the dimensions of their features."""
+    import zarr
+
+    zarr.open_group(store, mode="a")
+    return zarr.create_array(
+        store, name=name, shape=(len(samples), *features.sizes), chunks=chunks, dtype=dtype,
+        dimension_names=(*samples.dims, *features.dims), fill_value=float("nan"),
+    )  # fmt: skip
+
+
+def denoise_to_store(
+    source: Source, result: xarray.Dataset, path: Path, overwrite: bool, attributes: Mapping[str, Any],
+    memory: Any = None, progress: Progress = silent,
+) -> None:  # fmt: skip
+    """Write samples denoised: projected on the components of a result and mapped back; one sweep.
+
+    A result of kernel PCA gives pre-images. Images keep their dimensions.
+    """
+    denoiser, sweeps = _denoising(source, result, memory, progress)
+    matrix, samples, features = sweeps.matrix, source.samples, source.features
+    if len(samples.dims) > 1:
+        samples = Axis(("sample",), (len(samples),))
+    planned = Cut(0, matrix.partitions, matrix.slab_length)
+    length, regular = tile_in(planned, Statistic().tile_length(matrix.n_full, matrix.dtype.itemsize))
+    if not regular:
+        # Where tasks share a chunk of what is written, one of them writes at a time.
+        if active_client() is not None:
+            raise InputError(f"{source.name}: has blocks of uneven length, which need one task at a time; rechunk it")
+        sweeps.threads = 1
+    facts = {"format_version": FORMAT_VERSION, "kind": "denoised", "source": source.name, **attributes}
+    assert matrix.scaling is not None
+    with writing(path, overwrite) as store:
+        array = _like_samples(store, "denoised", samples, features, (length, *features.sizes), matrix.dtype)
+
+        def write(start: int, rows: Array) -> None:
+            array[start : start + len(rows)] = rows.reshape(-1, *features.sizes)
+
+        sweeps.run(Restored(denoiser, matrix.scaling, write, length), "denoising", check=True)
+        sweeps.rest()
+        save({}, {**samples.coords, **features.coords}, facts, store)
+
+
+def _denoising(
+    source: Source, result: xarray.Dataset, memory: Any, progress: Progress
+) -> tuple[Callable[[Array], Array], Sweeps]:
+    """Return what denoises rows by a result, and sweeps to do it in."""
+    kind = result.attrs["kind"]
+    missing = _missing_rule(result)
+    if kind == "kpca":
+        found = kernel_in(result)
+        check_invertible(found)
+        sweeps = kernel_sweeps(source, found, missing, memory, progress, "denoising")
+        return KernelDenoiser(found, Scores.of(found.map, found.solution, sweeps.matrix.dtype)), sweeps
+    if kind != "pca" or result.attrs["genotypes"]:
+        raise InputError(
+            f"a result of kind {kind}{' of genotypes' if result.attrs['genotypes'] else ''} is not for denoising; give "
+            "one that `streampca pca` or `kpca` made of arrays"
+        )
+    components = components_in(result)
+    check_width(source, components)
+    return LinearDenoiser(components.components), linear_sweeps(source, components, missing, memory, progress)
+
+
+def project_arrays(
+    source: Source, result: xarray.Dataset, memory: Any = None, progress: Progress = silent
+) -> tuple[Array, Array | None]:
+    """Return the scores of samples that are no genotypes on the components of a result, and how sure they are."""
+    kind = result.attrs["kind"]
+    missing = _missing_rule(result)
+    if kind == "pca":
+        return project(source, components_in(result), missing, memory, progress)[0], None
+    if kind == "kpca":
+        found = kernel_in(result)
+        return kernel_scores(found, kernel_sweeps(source, found, missing, memory, progress, "projecting"), True), None
+    posterior, _, _ = infer_latent(source, latent_in(result), "model", memory, progress)
+    return posterior.mean, posterior.deviation
+
+
+def _missing_rule(result: xarray.Dataset) -> str:
+    """Return what a result was asked to do with missing values."""
+    return "mean" if json.loads(result.attrs["parameters"]).get("missing") == "mean" else "error"
+
+
 def scores_to_store(
     scores: Array, samples: Axis, path: Path, overwrite: bool, attributes: Mapping[str, Any],
     deviations: Array | None = None,
 ) -> None:  # fmt: skip
     """Write the scores of projected samples, with their labels, to a store; and their deviations, if known."""
-    k = scores.shape[1]
+    k = scores.shape[-1]
     coords: Variables = {"component": (("component",), np.arange(1, k + 1)), **samples.coords}
     facts = {"format_version": FORMAT_VERSION, "kind": "scores", **attributes}
     with writing(path, overwrite) as store:
-        variables: Variables = {"scores": ((*samples.dims, "component"), scores)}
+        shape = (*samples.sizes, k)
+        variables: Variables = {"scores": ((*samples.dims, "component"), scores.reshape(shape))}
         if deviations is not None:
-            variables["score_deviation"] = ((*samples.dims, "component"), deviations)
+            variables["score_deviation"] = ((*samples.dims, "component"), deviations.reshape(shape))
         save(variables, coords, facts, store)
 
 
 def components_in(result: xarray.Dataset) -> Components:
-    """Return the components that a result of genotypes holds."""
-    values: dict[str, Any] = {
-        name: result[name].values for name in ("components", "mean", "scale", "missing", "certificate")
-    }
+    """Return the components that a result of PCA holds; features of several dimensions as one."""
+    values: dict[str, Any] = {name: result[name].values.ravel() for name in ("mean", "scale", "missing", "certificate")}
     return Components(
         **values,
+        components=result["components"].values.reshape(result.sizes["component"], -1),
         explained_variance=result["explained_variance"].values,
         total_variance=float(result.attrs["total_variance"]),
         n_samples=int(result.attrs["n_samples"]),
@@ -322,7 +484,7 @@ def components_in(result: xarray.Dataset) -> Components:
         warm_seconds=0.0,
         bytes_read=0,
         seconds=0.0,
-        genotypes=True,
+        genotypes=bool(result.attrs["genotypes"]),
     )
 
 
@@ -386,7 +548,9 @@ def load_arrays(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
 def _check_result(path: Path) -> None:
     kind = kind_of(path)
     if kind not in RESULT_ARRAYS:
-        raise InputError(f"{path}: is not a streampca result; give a store that `streampca pca` or `ppca` wrote")
+        raise InputError(
+            f"{path}: is not a streampca result; give a store that `streampca pca`, `ppca` or `kpca` wrote"
+        )
     absent = {name for name in RESULT_ARRAYS[kind] if not (path / name).is_dir()}
     if absent:
         raise InputError(f"{path}: is not whole, {', '.join(sorted(absent))} is not there; make the result again")

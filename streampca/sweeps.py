@@ -187,7 +187,8 @@ class Sweeps:
         if not total.moments:
             return total.value, None
         moments = Moments.concatenate(list(total.moments))
-        return total.value, moments if len(moments.mean) == self.matrix.source.shape[1] else self._placed(moments)
+        whole = self.matrix.axis == 0 or len(moments.mean) == self.matrix.source.shape[1]
+        return total.value, moments if whole else self._placed(moments)
 
     def _placed(self, moments: Moments) -> Moments:
         """Return moments of the features of some partitions at their places among all; the others have no values."""

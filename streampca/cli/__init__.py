@@ -7,9 +7,9 @@ import sys
 import click
 
 from streampca import __version__
-from streampca.cli.applying import impute, project
+from streampca.cli.applying import denoise, impute, project
 from streampca.cli.files import convert, demo, export, info, prune
-from streampca.cli.fitting import pca, ppca
+from streampca.cli.fitting import kpca, pca, ppca
 from streampca.errors import InputError
 
 MESSAGE_PREFIX = "streampca: "
@@ -21,7 +21,7 @@ def cli() -> None:
     """Principal components of matrices too big for memory."""
 
 
-for command in (pca, ppca, project, impute, prune, export, convert, info, demo):
+for command in (pca, ppca, kpca, project, impute, denoise, prune, export, convert, info, demo):
     cli.add_command(command)
 
 

@@ -28,13 +28,15 @@ from streampca.errors import InputError
 @click.option("--drop-ambiguous", is_flag=True, help="Leave out variants that are the same on both strands (A/T, C/G).")
 @click.option("--keep", type=existing, help="Use the samples of this list alone.")
 @click.option("--remove", type=existing, help="Do not use the samples of this list.")
+@source_options
 @click.option("--memory", help="Limit on the resident size of the process, as 600MB.")
 @click.option("--threads", type=click.IntRange(min=1), help="Tasks at a time; all cores unless given.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 def project(
     result: Path, source: str, out: Path | None, overwrite: bool, projection: str, drop_ambiguous: bool,
-    keep: Path | None, remove: Path | None, memory: str | None, threads: int | None, as_json: bool, quiet: bool,
+    keep: Path | None, remove: Path | None, variable: str | None, sample_dims: str | None,
+    memory: str | None, threads: int | None, as_json: bool, quiet: bool,
 ) -> None:  # fmt: skip
     """Scores of the new samples of SOURCE on the components of RESULT."""
     import dask
@@ -52,6 +54,14 @@ def project(
     from streampca.sources import open_genotypes
 
     fitted = load(result)
+    if not fitted.attrs["genotypes"]:
+        if drop_ambiguous or keep or remove:
+            raise InputError(f"{result}: --keep, --remove and --drop-ambiguous are for genotypes; leave them out")
+        target = out or Path(f"{stem(source)}.scores.zarr")
+        _project_array(
+            fitted, result, source, (variable, sample_dims), target, overwrite, memory, threads, as_json, quiet
+        )
+        return
     labels = variant_labels_in(fitted)
     data = open_genotypes(source, keep=keep, remove=remove, autosomes=False)
     target = out or Path(f"{stem(source)}.scores.zarr")
@@ -77,6 +87,96 @@ def project(
     click.echo(f"scores: {target}")
 
 
+def _open_alike(fitted: Any, source: str, variable: str | None, sample_dims: str | None) -> Any:
+    """Open arrays whose features are those of a result."""
+    from streampca.sources import open_source
+
+    data = open_source(source, variable=variable, sample_dims=sample_dims.split(",") if sample_dims else None)
+    dims = fitted["mean"].dims
+    sizes = tuple(fitted.sizes[dim] for dim in dims)
+    if data.features.sizes != sizes:
+        shown = " x ".join(f"{dim} {size}" for dim, size in zip(dims, sizes, strict=True))
+        here = " x ".join(f"{d} {s}" for d, s in zip(data.features.dims, data.features.sizes, strict=True))
+        raise InputError(
+            f"{source}: has the features {here}, the model {shown}; give the same features in the same order, or "
+            "say which dimensions are samples by --sample-dims"
+        )
+    return data
+
+
+def _project_array(
+    fitted: Any, result: Path, source: str, which: tuple[str | None, str | None], target: Path, overwrite: bool,
+    memory: str | None, threads: int | None, as_json: bool, quiet: bool,
+) -> None:  # fmt: skip
+    """Write the scores of new samples that are no genotypes."""
+    import dask
+
+    from streampca.results import check_output, project_arrays, scores_to_store
+
+    data = _open_alike(fitted, source, *which)
+    check_output(target, overwrite)
+    with dask.config.set(num_workers=threads), shown_progress(quiet) as progress:
+        scores, deviations = project_arrays(data, fitted, memory, progress)
+    facts = {"result": str(result), "source": data.name}
+    scores_to_store(scores, data.samples, target, overwrite, facts, deviations)
+    if as_json:
+        click.echo(json.dumps({"scores": str(target), **facts, "n_samples": len(scores)}))
+        return
+    print_pairs([("samples", f"{len(scores)}, on {scores.shape[1]} components of {result}")])
+    click.echo(f"scores: {target}")
+
+
+@click.command()
+@click.argument("result", type=existing)
+@click.argument("source")
+@click.option("--out", type=existing, help="Store of the samples.  [default: NAME.denoised.zarr]")
+@click.option("--overwrite", is_flag=True, help="Replace a store that exists.")
+@click.option("--picture", type=existing, help="Draw the first ten, images or series, before and after, to this file.")
+@source_options
+@click.option("--memory", help="Limit on the resident size of the process, as 600MB.")
+@click.option("--threads", type=click.IntRange(min=1), help="Tasks at a time; all cores unless given.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--quiet", is_flag=True, help="Show no progress.")
+def denoise(
+    result: Path, source: str, out: Path | None, overwrite: bool, picture: Path | None, variable: str | None,
+    sample_dims: str | None, memory: str | None, threads: int | None, as_json: bool, quiet: bool,
+) -> None:  # fmt: skip
+    """Project the samples of SOURCE on the components of RESULT, of `pca` or `kpca`, and write them mapped back."""
+    import dask
+
+    from streampca.results import check_output, denoise_to_store, load
+
+    fitted = load(result)
+    data = _open_alike(fitted, source, variable, sample_dims)
+    target = out or Path(f"{stem(source)}.denoised.zarr")
+    check_output(target, overwrite)
+    facts = {"result": str(result)}
+    with dask.config.set(num_workers=threads), shown_progress(quiet) as progress:
+        denoise_to_store(data, fitted, target, overwrite, facts, memory, progress)
+    if picture is not None:
+        _draw_denoised(data, target, picture)
+    if as_json:
+        click.echo(json.dumps({"denoised": str(target), "n_samples": data.shape[0], **facts}))
+        return
+    print_pairs([("samples", f"{data.shape[0]} x {data.shape[1]} features, by {fitted.attrs['kind']}")])
+    click.echo(f"store: {target}")
+
+
+def _draw_denoised(data: Any, target: Path, picture: Path) -> None:
+    """Draw the first samples before and after."""
+    import numpy as np
+    import zarr
+
+    from streampca.plots import draw_samples
+
+    count = min(10, data.shape[0])
+    before, _ = data.read(slice(0, count), slice(0, data.shape[1]))
+    after = np.asarray(zarr.open_array(target, path="denoised", mode="r")[:count])
+    sizes = data.features.sizes
+    draw_samples({"given": before.reshape(count, *sizes), "denoised": after}, picture)
+    click.echo(f"picture: {picture}")
+
+
 @click.command()
 @click.argument("result", type=existing)
 @click.argument("source")
@@ -97,7 +197,7 @@ def impute(
     from streampca.models.genotypes import match_variants
     from streampca.models.latent import matching_latent
     from streampca.results import check_output, impute_to_store, latent_in, load, variant_labels_in
-    from streampca.sources import open_genotypes, open_source
+    from streampca.sources import open_genotypes
 
     fitted = load(result)
     latent = latent_in(fitted)
@@ -111,16 +211,7 @@ def impute(
         data, latent = genotypes.take(variants=match.new), matching_latent(latent, match)
         facts["variants"] = match.note
     else:
-        data = open_source(source, variable=variable, sample_dims=sample_dims.split(",") if sample_dims else None)
-        dims = fitted["components"].dims[1:]
-        sizes = tuple(fitted.sizes[dim] for dim in dims)
-        if data.features.sizes != sizes:
-            shown = " x ".join(f"{dim} {size}" for dim, size in zip(dims, sizes, strict=True))
-            here = " x ".join(f"{d} {s}" for d, s in zip(data.features.dims, data.features.sizes, strict=True))
-            raise InputError(
-                f"{source}: has the features {here}, the model {shown}; give the same features in the same order, or "
-                "say which dimensions are samples by --sample-dims"
-            )
+        data = _open_alike(fitted, source, variable, sample_dims)
     with dask.config.set(num_workers=threads), shown_progress(quiet) as progress:
         count = impute_to_store(data, latent, target, overwrite, facts, memory, progress)
     share = count / (data.shape[0] * data.shape[1])

@@ -13,6 +13,7 @@ from streampca.cli.options import (
     GENOTYPE_CHOICES,
     ComponentsType,
     LatentComponentsType,
+    existing,
     genotype_options,
     given,
     open_data,
@@ -22,7 +23,7 @@ from streampca.cli.options import (
     stem,
     together,
 )
-from streampca.cli.printing import COLUMNS, LATENT_COLUMNS, print_latent, print_plan, print_result
+from streampca.cli.printing import COLUMNS, LATENT_COLUMNS, print_kernel, print_latent, print_plan, print_result
 from streampca.errors import InputError
 
 if TYPE_CHECKING:
@@ -198,6 +199,111 @@ def _fit(
     if form is not None:
         write_export(target, form, None, options["overwrite"])
     show(found, attributes, target, options["as_json"])
+
+
+class LandmarksType(click.ParamType[Any]):
+    """A whole number, or "auto"."""
+
+    name = "number|auto"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        """Turn the text into what it says."""
+        if value == "auto" or isinstance(value, int):
+            return value if isinstance(value, int) else "auto"
+        try:
+            return int(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a number of landmarks; give e.g. 1000, or auto", param, ctx)
+
+
+class GammaType(click.ParamType[Any]):
+    """A number, "scale", "median" or "features"."""
+
+    name = "number|scale|median|features"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | str | None:
+        """Turn the text into what it says."""
+        if value in ("scale", "median") or isinstance(value, float):
+            return value if isinstance(value, float) else str(value)
+        if value == "features":
+            return None
+        try:
+            return float(value)
+        except ValueError:
+            self.fail(
+                f"{value!r} is not known; give a number, scale, median, or features for 1 / n_features", param, ctx
+            )
+
+
+@click.command()
+@click.argument("source")
+@click.option("-k", "--n-components", type=click.IntRange(min=1), help="How many.  [default: 10]")
+@click.option(
+    "--kernel",
+    type=click.Choice(["rbf", "linear", "poly", "laplacian", "cosine", "sigmoid"]),
+    default="rbf",
+    show_default=True,
+)
+@click.option(
+    "--gamma",
+    type=GammaType(),
+    default="scale",
+    show_default=True,
+    help="A number; scale: 1 / (n_features variance); median: of distances; features: 1 / n_features.",
+)
+@click.option("--degree", type=float, default=3.0, show_default=True, help="Of poly.")
+@click.option("--coef0", type=float, default=1.0, show_default=True, help="Of poly and sigmoid.")
+@click.option(
+    "--landmarks",
+    "n_landmarks",
+    type=LandmarksType(),
+    default="1000",
+    show_default=True,
+    help="How many; auto: as many as keep --target of the kernel's trace.",
+)
+@click.option(
+    "--choose",
+    "landmarks",
+    type=click.Choice(["uniform", "kmeans", "leverage", "fourier"]),
+    default="uniform",
+    show_default=True,
+    help="How landmarks are chosen; fourier: random features instead.",
+)
+@click.option("--target", type=float, default=0.95, show_default=True, help="Share of the trace, for --landmarks auto.")
+@click.option("--scale", type=click.Choice(["none", "unit"]), default="none", show_default=True, help="As for pca.")
+@click.option("--missing", type=click.Choice(["error", "mean"]), default="error", show_default=True, help="As for pca.")
+@click.option("--pre-image", "fit_inverse", is_flag=True, help="Learn the way back from scores to samples.")
+@click.option("--alpha", type=float, default=1e-3, show_default=True, help="Penalty of --pre-image.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the landmarks.")
+@click.option("--out", type=existing, help="Result store.  [default: NAME.kpca.zarr]")
+@click.option("--overwrite", is_flag=True, help="Replace a result that exists.")
+@source_options
+@run_options
+def kpca(
+    source: str, variable: str | None, sample_dims: str | None, out: Path | None, overwrite: bool, threads: int | None,
+    plan: bool, as_json: bool, quiet: bool, **parameters: Any,
+) -> None:  # fmt: skip
+    """Kernel PCA of SOURCE, by landmarks: an .npy or .nc file, a Zarr store or its URL."""
+    import dask
+
+    from streampca.models.kernel import KernelRequest
+    from streampca.results import check_output, kernel_to_store
+    from streampca.sources import open_source
+
+    data = open_source(source, variable=variable, sample_dims=sample_dims.split(",") if sample_dims else None)
+    parameters["scale"] = None if parameters["scale"] == "none" else parameters["scale"]
+    if parameters["n_components"] is None:
+        counts = [data.shape[0]] + [parameters["n_landmarks"]] * (parameters["n_landmarks"] != "auto")
+        parameters["n_components"] = min(10, *counts)
+    target = out or Path(f"{stem(source)}.kpca.zarr")
+    with dask.config.set(num_workers=threads), shown_progress(quiet or plan) as progress:
+        request = KernelRequest(**parameters, progress=progress)
+        if plan:
+            print_plan(request.plan(data, extra_sweeps=1), as_json)
+            return
+        check_output(target, overwrite)
+        found, attributes = kernel_to_store(data, request, target, overwrite, parameters)
+    print_kernel({name: getattr(found, name) for name in COLUMNS}, attributes, target, as_json)
 
 
 def _pruned(data: Any, progress: Progress, **parameters: Any) -> Any:

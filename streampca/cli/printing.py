@@ -49,6 +49,9 @@ def print_stored(path: Path, as_json: bool) -> None:
     from streampca.results import load
 
     result = load(path)
+    if result.attrs["kind"] == "kpca":
+        print_kernel({name: result[name].values for name in COLUMNS}, result.attrs, path, as_json)
+        return
     if result.attrs["kind"] != "pca":
         columns = {name: result[name].values for name in LATENT_COLUMNS}
         certificate = result["certificate"].values if "certificate" in result else None
@@ -129,3 +132,49 @@ def print_latent(columns: dict[str, Any], a: dict[str, Any], path: Path, as_json
     for note in [*filter(None, [a["advice"]]), *json.loads(a["notes"])]:
         click.echo(f"note: {note}")
     click.echo(f"result: {path}")
+
+
+def print_kernel(columns: dict[str, Any], a: dict[str, Any], path: Path, as_json: bool) -> None:
+    """Print the table of kernel components, what the landmarks keep, and what the run took."""
+    from streampca.budget import show_bytes
+
+    if as_json:
+        keys = (
+            "kind", "source", "n_samples", "n_features", "kernel", "gamma", "degree", "coef0", "method", "n_landmarks",
+            "kept_trace", "kept_variance", "total_variance", "n_sweeps", "bytes_read", "seconds", "peak_memory_bytes",
+            "advice",
+        )  # fmt: skip
+        facts = {key: a[key] for key in keys if key in a} | {"notes": json.loads(a["notes"])}
+        table = {name: [value if value < float("inf") else None for value in c.tolist()] for name, c in columns.items()}
+        click.echo(json.dumps({"result": str(path), **facts, **table}))
+        return
+    click.echo("  i      variance    share  together  certificate")
+    together = 0.0
+    for i, (value, share, bound) in enumerate(zip(*columns.values(), strict=True), start=1):
+        together += share
+        click.echo(f"{i:3d}  {value:12.6g}  {share:7.2%}  {together:8.2%}  {bound:11.1e}")
+    click.echo(_kernel_line(a))
+    click.echo(
+        f"{a['n_samples']} samples x {a['n_features']} features: {a['n_sweeps']} sweeps in all, "
+        f"{show_bytes(a['bytes_read'])} read, {a['seconds']:.1f} s, peak memory {show_bytes(a['peak_memory_bytes'])}"
+    )
+    for note in [*filter(None, [a["advice"]]), *json.loads(a["notes"])]:
+        click.echo(f"note: {note}")
+    click.echo(f"result: {path}")
+
+
+def _kernel_line(a: dict[str, Any]) -> str:
+    """Return one line on kernel and landmarks."""
+    shown = str(a["kernel"])
+    if a["kernel"] not in ("linear", "cosine"):
+        shown += f", gamma {a['gamma']:.6g}"
+    if a["kernel"] in ("poly", "sigmoid"):
+        shown += f", coef0 {a['coef0']:g}" + (f", degree {a['degree']:g}" if a["kernel"] == "poly" else "")
+    if a["method"] == "fourier":
+        return f"{shown}: {a['n_landmarks']} random Fourier features"
+    if a["method"] == "exact":
+        return f"{shown}: all samples are landmarks, exact"
+    return (
+        f"{shown}: {a['n_landmarks']} landmarks ({a['method']}) keep {a['kept_trace']:.2%} of the kernel's trace, "
+        f"{a['kept_variance']:.2%} of the variance or more"
+    )

@@ -402,6 +402,18 @@ def project(
     return project_matrix(Sweeps(matrix, threads, progress), found, check=True)
 
 
+def linear_sweeps(source: Source, found: Components, missing: str, memory: Any, progress: Progress) -> Sweeps:
+    """Plan a sweep over samples, cut along them, each of which becomes a sample again."""
+    d, k = source.shape[1], len(found.components)
+    planned, dtype = cut(source, 0, 0), tile_dtype(source.dtype)
+    length = Statistic().tile_length(d, dtype.itemsize)
+    tile = length * (dtype.itemsize * (2 * d + k) + 2 * 8 * d)
+    need = footprint(source, planned, tile, 0, 8 * 2 * d * (k + 2), process_bytes())
+    threads = threads_that_fit(need, memory_limit(memory), min(thread_count(), len(planned.partitions)), "denoising")
+    matrix = Matrix(source, 0, dtype, missing, None, found.scaling, planned.partitions, planned.slab_length)
+    return Sweeps(matrix, threads, progress)
+
+
 def project_matrix(
     sweeps: Sweeps, found: Components, check: bool, sink: Callable[[int, Array], None] | None = None
 ) -> tuple[Array, Array]:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from streampca.accumulators import Moments
 from streampca.errors import InputError
 from streampca.models.components import Components
+from streampca.models.kernel import KernelComponents
 from streampca.models.latent import Latent
 from streampca.models.streaming import Summary
 from streampca.sources import Axis
@@ -98,6 +99,44 @@ def latent_variables(found: Latent, samples: Axis, features: Axis) -> tuple[Vari
     return variables, coords
 
 
+def kernel_variables(
+    found: KernelComponents, samples: Axis, features: Axis, scores: Array | None
+) -> tuple[Variables, Variables]:
+    """Return variables and coordinates of kernel components; landmarks in units of the data."""
+    solution, sizes = found.solution, features.sizes
+    k = len(solution.values)
+    component, feature = ("component",), ("fourier_feature",) if found.fourier else ("landmark",)
+    scale = np.ones_like(found.mean) if found.scaling.scale is None else found.scaling.scale
+    variables: Variables = {
+        "weights": (feature + component, solution.weights),
+        "kernel_mean": (feature, solution.centre),
+        "mean": (features.dims, found.mean.reshape(sizes)),
+        "scale": (features.dims, scale.reshape(sizes)),
+        "missing": (features.dims, found.missing.reshape(sizes)),
+        "explained_variance": (component, found.explained_variance),
+        "explained_variance_ratio": (component, found.explained_variance_ratio),
+        "eigenvalue": (component, found.eigenvalues),
+        "certificate": (component, found.certificate),
+    }
+    if found.fourier:
+        variables["frequencies"] = (("frequency", *features.dims), found.points.reshape(-1, *sizes))
+    else:
+        assert solution.mean_weights is not None
+        # As they are, when the centre and the scale are taken off again.
+        landmarks = found.scaling.restore(found.points.astype(np.float64))
+        variables["landmarks"] = (("landmark", *features.dims), landmarks.reshape(-1, *sizes))
+        variables["mean_weights"] = (feature, solution.mean_weights)
+    if found.ridge is not None:
+        variables["anchors"] = (("anchor", "component"), found.ridge.anchors)
+        variables["anchor_weights"] = (("anchor", *features.dims), found.ridge.weights.reshape(-1, *sizes))
+        variables["anchor_offset"] = (features.dims, found.ridge.offset.reshape(sizes))
+    coords: Variables = {"component": (component, np.arange(1, k + 1)), **features.coords}
+    if scores is not None:
+        variables["scores"] = (samples.dims + component, scores.reshape(*samples.sizes, k))
+        coords |= samples.coords
+    return variables, coords
+
+
 # What the numbers are, where the name alone does not say.
 LONG_NAMES = {
     "explained_variance": "eigenvalues of the sample covariance (n - 1)",
@@ -113,12 +152,23 @@ LATENT_NAMES = {
     "scores": "posterior means of z",
 }
 
+KERNEL_NAMES = {
+    "explained_variance": "eigenvalues of the covariance in feature space (n - 1)",
+    "explained_variance_ratio": "share of the variance in feature space, at least",
+    "eigenvalue": "eigenvalues of the centred kernel matrix of all samples",
+    "certificate": "bound on ||C v - lambda v|| / lambda for the covariance C in feature space",
+    "weights": "of the features of landmarks in each component; scores are (k(x, landmarks) - kernel_mean) weights",
+    "kernel_mean": "mean over the samples of the kernel with each landmark",
+    "mean_weights": "of the features of landmarks in the mean",
+    "anchor_weights": "samples are anchor_offset + rbf(scores, anchors) anchor_weights, centred and scaled",
+}
+
 
 def long_names(kind: str) -> dict[str, str]:
     """Return what the variables of a result of a kind are."""
     if kind == "factor_analysis":
         return LONG_NAMES | LATENT_NAMES | {"explained_variance": "sum of squared loadings of each factor"}
-    return LONG_NAMES | (LATENT_NAMES if kind == "ppca" else {})
+    return LONG_NAMES | {"ppca": LATENT_NAMES, "kpca": KERNEL_NAMES}.get(kind, {})
 
 
 def as_dataset(variables: Variables, coords: Variables, attributes: Mapping[str, Any]) -> xarray.Dataset:
@@ -158,8 +208,32 @@ def latent_attributes(found: Latent, name: str, fingerprint: str, parameters: Ma
     }
 
 
+def kernel_attributes(
+    found: KernelComponents, name: str, fingerprint: str, parameters: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return where kernel components come from, and what is one number of them."""
+    kernel, solution = found.kernel, found.solution
+    more: dict[str, Any] = {}
+    if not found.fourier:
+        more = {"kept_trace": solution.kept, "kept_variance": found.kept_variance, "lost_variance": solution.lost}
+    if found.ridge is not None:
+        more["anchor_gamma"] = found.ridge.gamma
+    return {
+        **_origin(found, "kpca", name, fingerprint, parameters),
+        "kernel": kernel.name,
+        "kernel_is_function": int(kernel.function is not None),
+        "gamma": kernel.gamma,
+        "degree": kernel.degree,
+        "coef0": kernel.coef0,
+        "method": found.method,
+        "rank": solution.rank,
+        "n_landmarks": len(solution.weights),
+        **more,
+    }
+
+
 def _origin(
-    found: Components | Latent, kind: str, name: str, fingerprint: str, parameters: Mapping[str, Any]
+    found: Components | Latent | KernelComponents, kind: str, name: str, fingerprint: str, parameters: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return what results of all kinds say of where they come from."""
     return {

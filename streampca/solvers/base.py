@@ -92,8 +92,7 @@ def learn_moments(sweeps: Sweeps, folds_scale: bool) -> Moments | None:
     but not if missing entries are to stand at the mean, nor if products need the scale (`folds_scale` is false).
     """
     matrix = sweeps.matrix
-    fills = matrix.missing == "mean" and matrix.source.dtype.kind == "f"
-    if matrix.axis == 1 or not (fills or (matrix.scale is not None and not folds_scale)):
+    if matrix.axis == 1 or not (matrix.fills or (matrix.scale is not None and not folds_scale)):
         return None
     moments = sweeps.moments()
     know_scaling(sweeps, moments)

@@ -36,6 +36,10 @@ class Resident(Source):
             self._kept[key] = np.array(block)
         return block, n_bytes
 
+    def bare(self) -> Source:
+        """Return the source that keeps nothing."""
+        return self.source.bare()
+
     def fingerprint(self) -> str:
         """Return that of the source."""
         return self.source.fingerprint()

@@ -1,0 +1,216 @@
+"""Kernels k(x, y) between rows of two tiles, and the feature maps that stand for them: plain NumPy.
+
+linear x'y      poly (g x'y + c)^p      rbf exp(-g |x - y|^2)      laplacian exp(-g |x - y|_1)
+cosine x'y / |x||y|      sigmoid tanh(g x'y + c)      or any function of two tiles
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streampca.buffers import scratch
+from streampca.errors import InputError
+
+Array = NDArray[Any]
+
+KERNELS = ("linear", "poly", "rbf", "laplacian", "cosine", "sigmoid")
+# Kernels of the difference of two points: one may move them all.
+OF_DIFFERENCES = ("rbf", "laplacian")
+WITHOUT_GAMMA = ("linear", "cosine")
+# Rows of which k(x, x) is taken at a time, for a function that only gives all pairs.
+PAIRS = 16
+# Bytes of kernel values that are made at a time, to stay in the cache until they are done.
+STRIP_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel with its parameters; `function` of two tiles (t x d, m x d) gives all pairs (t x m)."""
+
+    name: str
+    gamma: float = 1.0
+    degree: float = 3.0
+    coef0: float = 1.0
+    function: Callable[[Array, Array], Array] | None = None
+
+    @property
+    def of_differences(self) -> bool:
+        """Tell whether it depends on x - y alone."""
+        return self.name in OF_DIFFERENCES
+
+    def values(self, X: Array, Y: Array, out: Array | None = None) -> Array:
+        """Return k(x, y) of all pairs of rows, (len(X), len(Y)), in the type of X."""
+        K = np.empty((len(X), len(Y)), X.dtype) if out is None else out
+        if self.function is not None:
+            found = np.asarray(self.function(X, Y))
+            if found.shape != K.shape:
+                raise InputError(
+                    f"the kernel gave an array of shape {found.shape} for {len(X)} and {len(Y)} rows; "
+                    f"it must give all pairs, {K.shape}"
+                )
+            K[:] = found
+            return K
+        if self.name == "rbf":
+            return _rbf(X, Y, self.gamma, K)
+        if self.name == "laplacian":
+            from scipy.spatial.distance import cdist
+
+            np.multiply(cdist(X, Y, "cityblock"), -self.gamma, out=K, casting="unsafe")
+            return np.exp(K, out=K)
+        if self.name == "cosine":
+            X, Y = _unit_rows(X), _unit_rows(Y)
+        np.matmul(X, Y.T.astype(X.dtype, copy=False), out=K)
+        return self._of_products(K)
+
+    def _of_products(self, products: Array) -> Array:
+        """Turn products x'y into values of the kernel, in place."""
+        if self.name in ("poly", "sigmoid"):
+            products *= products.dtype.type(self.gamma)
+            products += products.dtype.type(self.coef0)
+            if self.name == "poly":
+                np.power(products, self.degree, out=products)
+            else:
+                np.tanh(products, out=products)
+        return products
+
+    def diagonal(self, X: Array) -> Array:
+        """Return k(x, x) of each row, (len(X),)."""
+        if self.function is not None:
+            parts = [X[i : i + PAIRS] for i in range(0, len(X), PAIRS)]
+            return np.concatenate([np.diagonal(self.values(part, part)) for part in parts])
+        if self.of_differences:
+            return np.ones(len(X), X.dtype)
+        if self.name == "cosine":
+            return X.any(axis=1).astype(X.dtype)
+        return self._of_products(np.einsum("ij,ij->i", X, X))
+
+
+def _rbf(X: Array, Y: Array, gamma: float, K: Array) -> Array:
+    """Write exp(-g |x - y|^2) to K: one product of rows with |x|^2 and |y|^2 as columns more gives the exponents."""
+    d, dtype = X.shape[1], X.dtype
+    left, right = scratch("rbf rows", (len(X), d + 2), dtype), np.empty((len(Y), d + 2), dtype)
+    left[:, :d], right[:, :d] = X, 2 * gamma * Y
+    np.einsum("ij,ij->i", X, X, out=left[:, d])
+    left[:, d] *= -gamma
+    right[:, d] = left[:, d + 1] = 1
+    right[:, d + 1] = -gamma * np.einsum("ij,ij->i", Y, Y, dtype=np.float64)
+    strip = max(64, STRIP_BYTES // max(1, len(Y) * dtype.itemsize))
+    for i in range(0, len(X), strip):
+        part = K[i : i + strip]
+        np.matmul(left[i : i + strip], right.T, out=part)
+        np.minimum(part, 0, out=part)
+        np.exp(part, out=part)
+    return K
+
+
+def _unit_rows(X: Array) -> Array:
+    """Return the rows at unit length; those of length zero as they are."""
+    # By the largest entry first: the square of a small one is zero, that of a large one infinite.
+    largest = np.abs(X).max(axis=1, keepdims=True)
+    X = X / np.where(largest > 0, largest, 1)
+    lengths = np.linalg.norm(X, axis=1, keepdims=True)
+    return np.asarray(X / np.where(lengths > 0, lengths, 1))
+
+
+class FeatureMap(Protocol):
+    """What makes features of samples: F (t x m) of a tile A (t x d)."""
+
+    @property
+    def n_features(self) -> int:
+        """Number of features, m."""
+
+    def __call__(self, A: Array) -> Array:
+        """Return the features of the rows of A, in a buffer of this thread."""
+
+
+@dataclass(frozen=True)
+class LandmarkMap:
+    """k(x, l) for each landmark l; `with_diagonal`, k(x, x) as one feature more."""
+
+    kernel: Kernel
+    landmarks: Array
+    with_diagonal: bool = False
+
+    @property
+    def n_features(self) -> int:
+        """Number of landmarks, and one for the diagonal."""
+        return len(self.landmarks) + self.with_diagonal
+
+    def __call__(self, A: Array) -> Array:
+        """Return the kernel of each row with each landmark."""
+        F = scratch("features", (len(A), self.n_features), A.dtype)
+        self.kernel.values(A, self.landmarks, out=F[:, : len(self.landmarks)])
+        if self.with_diagonal:
+            F[:, -1] = self.kernel.diagonal(A)
+        return F
+
+
+@dataclass(frozen=True)
+class FourierMap:
+    """cos(w'x) and sin(w'x) for random frequencies w (m / 2 x d), over sqrt(m / 2): their products are k on average.
+
+    References: Rahimi & Recht (2007), NIPS 20.
+    """
+
+    frequencies: Array
+
+    @property
+    def n_features(self) -> int:
+        """Two for each frequency."""
+        return 2 * len(self.frequencies)
+
+    def __call__(self, A: Array) -> Array:
+        """Return cosines, then sines, of each row."""
+        count = len(self.frequencies)
+        F = scratch("features", (len(A), 2 * count), A.dtype)
+        scale = A.dtype.type(1 / np.sqrt(count))
+        W = self.frequencies.T.astype(A.dtype, copy=False)
+        strip = max(64, STRIP_BYTES // (2 * count * A.dtype.itemsize))
+        for i in range(0, len(A), strip):
+            part = F[i : i + strip]
+            cosines, sines = part[:, :count], part[:, count:]
+            np.matmul(A[i : i + strip], W, out=cosines)
+            np.sin(cosines, out=sines)
+            np.cos(cosines, out=cosines)
+            part *= scale
+        return F
+
+
+def draw_frequencies(kernel: Kernel, count: int, d: int, seed: int) -> Array:
+    """Return random frequencies whose cosines average to a kernel of differences: (count, d)."""
+    rng = np.random.default_rng(seed)
+    if kernel.name == "rbf":
+        return np.asarray(rng.standard_normal((count, d)) * np.sqrt(2 * kernel.gamma))
+    if kernel.name == "laplacian":
+        return np.asarray(rng.standard_cauchy((count, d)) * kernel.gamma)
+    raise InputError(f"Fourier features are for kernel='rbf' or 'laplacian', not {kernel.name!r}; use landmarks")
+
+
+def gamma_of(gamma: float | str | None, name: str, sample: Array) -> float:
+    """Return the number that gamma stands for, from a sample of rows.
+
+    None is 1 / n_features; "scale" is 1 / (n_features * variance of all values); "median" is 1 / (2 s^2) for rbf,
+    with s the median distance of two samples, and 1 / s for laplacian.
+    """
+    if not isinstance(gamma, str) and gamma is not None:
+        return float(gamma)
+    d = int(sample.shape[1])
+    if gamma is None or name in WITHOUT_GAMMA or name not in KERNELS:
+        return 1.0 / d
+    if gamma == "scale":
+        spread, what = float(np.var(sample, dtype=np.float64)) * d, "variance"
+    else:
+        from scipy.spatial.distance import pdist
+
+        s = float(np.median(pdist(sample, "cityblock" if name == "laplacian" else "euclidean")))
+        spread, what = s if name == "laplacian" else 2 * s**2, "median distance"
+    if not 0 < spread < np.inf:
+        raise InputError(
+            f"gamma={gamma!r} cannot be used: the {what} of the samples looked at is {spread:g}; give gamma as a number"
+        )
+    return 1.0 / spread

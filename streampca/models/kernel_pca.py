@@ -1,0 +1,283 @@
+"""The `KernelPCA` estimator: nonlinear components by landmarks, for data that need not fit in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from streampca.errors import InputError, curing_gaps
+from streampca.matrix import Defects
+from streampca.models.dataset import as_dataset, kernel_attributes, kernel_variables
+from streampca.models.estimator import Estimator, like, samples_like
+from streampca.models.kernel import (
+    CURE,
+    DEFAULT_LANDMARKS,
+    DEFAULT_TARGET,
+    KernelComponents,
+    KernelRequest,
+    fit_kernel,
+    kernel_scores,
+    kernel_sweeps,
+)
+from streampca.models.preimages import KernelDenoiser, Restored, Scores, pre_images
+from streampca.progress import Progress, silent
+from streampca.sources import Source
+from streampca.sweeps import Sweeps, lazy_rows
+
+if TYPE_CHECKING:
+    import xarray
+
+Array = NDArray[Any]
+
+
+class KernelPCA(Estimator):
+    """Kernel principal component analysis by Nystrom landmarks, of data that need not fit in memory.
+
+    PCA of phi(x) = K^(-1/2) k(x) for the kernel k(x) with m landmarks and K among them: mean and m x m covariance in
+    one sweep, then `eigh`. The matrix of all pairs of samples never exists. With as many landmarks as
+    samples it is exact.
+
+    Components are of unit length in feature space, and scores are projections on them, centred there. What the
+    landmarks miss is measured in the same sweep: `kept_trace_`, and a certificate for each component.
+
+    Parameters
+    ----------
+    n_components : int or None
+        Number of components, or None for all min(n_samples, n_landmarks).
+    kernel : "rbf", "linear", "poly", "laplacian", "cosine", "sigmoid" or callable
+        exp(-g |x - y|^2), x'y, (g x'y + c)^p, exp(-g |x - y|_1), x'y / |x||y|, tanh(g x'y + c); or a function of two
+        arrays (t x d, m x d) that gives all pairs (t x m), on a cluster one that can be pickled.
+    gamma : float, "scale", "median" or None
+        "scale" is 1 / (n_features * variance of all values). "median" is 1 / (2 s^2), s the median distance of two
+        samples (1 / s for laplacian). None is 1 / n_features. The first two are of up to 1,000 samples drawn evenly.
+    degree, coef0 : float
+        p and c of poly and sigmoid.
+    n_landmarks : int or "auto"
+        Landmarks m. "auto" takes as many as keep `target` of the kernel's trace, as memory allows.
+    landmarks : "uniform", "kmeans", "leverage" or "fourier"
+        "uniform": samples drawn evenly, only the chunks that hold them are read. "kmeans": centres of k-means by
+        mini-batches, a sweep in all. "leverage": samples drawn by their ridge leverage, recursively, a sweep.
+        "fourier": no landmarks but m random Fourier features, of rbf and laplacian, for m too large for an m x m
+        matrix.
+    target : float
+        Share of the trace that n_landmarks="auto" is to keep.
+    scale : None or "unit"
+        "unit" takes off the mean of each feature and divides by its standard deviation first; a sweep more.
+    missing : "error" or "mean"
+        What to do with NaN: refuse, or let it stand at its feature's mean; a sweep more.
+    fit_inverse_transform : bool
+        Learn the way back from scores to samples by ridge regression; a sweep more. Without it `inverse_transform` is
+        for linear and rbf kernels.
+    alpha : float
+        Penalty of that regression.
+    memory : str, int or None
+        Limit on the resident size of this process, as "600MB" or in bytes; half of what is available unless given.
+    random_state : int, RandomState or None
+        Seed of the landmarks.
+    progress : callable or None
+        Called with a `streampca.progress.Step` when a partition is done.
+
+    Attributes
+    ----------
+    eigenvalues_ : (n_components,) of the centred kernel matrix of all samples, as scikit-learn gives them: never more
+        than the exact ones.
+    explained_variance_ : eigenvalues_ / (n_samples - 1).
+    explained_variance_ratio_ : share of the variance in feature space, at least.
+    kept_trace_, kept_variance_ : share of the sum of k(x, x), and of the variance in feature space, that the landmarks
+        keep; of the latter at least. 1 where it is exact; not known for Fourier features (NaN).
+    certificate_ : (n_components,) bounds on |C v - lambda v| / lambda for the covariance C in feature space. For
+        Fourier features those of their own covariance.
+    landmarks_ : (n_landmarks_, n_features) in units of the data; for Fourier features the frequencies.
+    weights_ : (n_landmarks_, n_components), v_i = sum_l weights_[l, i] phi(l).
+    gamma_ : the number that gamma stood for.
+    advice_ : what to know or do; empty where all is well.
+    n_sweeps_ : reads of all the data that `fit` took, not counting that of landmarks drawn evenly.
+    result_ : xarray.Dataset of all this; scores are in it after `fit_transform`.
+
+    References
+    ----------
+    Schoelkopf, Smola & Mueller (1998), Neural Comput. 10, 1299. Williams & Seeger (2001), NIPS 13.
+
+    Examples
+    --------
+    >>> import numpy as np, streampca
+    >>> angle = np.random.default_rng(0).uniform(0, 7, size=2000)
+    >>> X = np.c_[np.cos(angle), np.sin(angle)] * np.repeat([1, 3], 1000)[:, None]     # two circles
+    >>> model = streampca.KernelPCA(2, gamma=1, n_landmarks=200)
+    >>> Z = model.fit_transform(X)
+    >>> bool(model.kept_trace_ > 0.999)
+    True
+    """
+
+    _found: KernelComponents
+    _scores: Array | None
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        kernel: str | Callable[[Array, Array], Array] = "rbf",
+        gamma: float | str | None = "scale",
+        degree: float = 3,
+        coef0: float = 1,
+        n_landmarks: int | str = DEFAULT_LANDMARKS,
+        landmarks: str = "uniform",
+        target: float = DEFAULT_TARGET,
+        scale: str | None = None,
+        missing: str = "error",
+        fit_inverse_transform: bool = False,
+        alpha: float = 1e-3,
+        memory: str | int | None = None,
+        random_state: Any = 0,
+        progress: Progress | None = None,
+    ):
+        self.n_components = n_components
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.n_landmarks = n_landmarks
+        self.landmarks = landmarks
+        self.target = target
+        self.scale = scale
+        self.missing = missing
+        self.fit_inverse_transform = fit_inverse_transform
+        self.alpha = alpha
+        self.memory = memory
+        self.random_state = random_state
+        self.progress = progress
+
+    def fit(self, X: Any, y: None = None, *, sample_dims: Sequence[str] | None = None) -> KernelPCA:  # noqa: ARG002
+        """Find the components of X: an array, a path, or anything that `open_source` takes but genotypes.
+
+        Parameters
+        ----------
+        X : samples x features.
+        y : ignored.
+        sample_dims : dimensions of labelled data that make up the samples; the first one unless given.
+        """
+        self._fit(self._source(X, sample_dims, reset=True))
+        return self
+
+    def fit_transform(self, X: Any, y: None = None, *, sample_dims: Sequence[str] | None = None) -> Any:  # noqa: ARG002
+        """Find the components and return the scores of X; one sweep more than `fit`."""
+        source = self._source(X, sample_dims, reset=True)
+        sweeps = self._fit(source)
+        if type(X).__module__.startswith("dask.array"):
+            return self.transform(X)
+        self._scores = kernel_scores(self._found, sweeps)
+        self.n_sweeps_ = sweeps.n_sweeps
+        return like(X, self._scores, source)
+
+    def _fit(self, source: Source) -> Sweeps:
+        request = KernelRequest(
+            self.n_components, self.kernel, self.gamma, self.degree, self.coef0, self.n_landmarks, self.landmarks,
+            self.target, self.scale, self.missing, self.fit_inverse_transform, self.alpha, self.memory, self._seed(),
+            self.progress or silent,
+        )  # fmt: skip
+        self._found, sweeps = fit_kernel(source, request)
+        self._set_attributes(source)
+        return sweeps
+
+    def _set_attributes(self, source: Source) -> None:
+        found, solution = self._found, self._found.solution
+        self.eigenvalues_ = found.eigenvalues
+        self.explained_variance_ = found.explained_variance
+        self.explained_variance_ratio_ = found.explained_variance_ratio
+        self.certificate_ = found.certificate
+        self.kept_trace_ = float("nan") if found.fourier else solution.kept
+        self.kept_variance_ = float("nan") if found.fourier else found.kept_variance
+        self.landmarks_ = found.points.astype(np.float64) if found.fourier else found.scaling.restore(found.points)
+        self.weights_ = solution.weights
+        self.n_landmarks_ = len(solution.weights)
+        self.gamma_ = found.kernel.gamma
+        self.advice_ = found.advice
+        self.n_sweeps_ = found.n_sweeps
+        self.n_components_ = len(solution.values)
+        self.n_samples_ = found.n_samples
+        self.n_features_in_ = len(found.mean)
+        self._labels = (source.samples, source.features)
+        self._scores = None
+        self._origin = (source.name, source.fingerprint())
+
+    def transform(self, X: Any) -> Any:
+        """Return the scores of samples, new ones or those fitted; one sweep. Dask in, lazy Dask out."""
+        check_is_fitted(self)
+        source, found = self._source(X, None, reset=False), self._found
+        sweeps = self._sweeps(source, "projecting")
+        if type(X).__module__.startswith("dask.array"):
+            block = partial(_block_scores, found=found, missing=self.missing)
+            return lazy_rows(X.reshape(source.shape), block, self.n_components_, np.dtype(found.tile_dtype))
+        with curing_gaps(CURE):
+            return like(X, kernel_scores(found, sweeps, check=True), source)
+
+    def _sweeps(self, source: Source, what: str) -> Sweeps:
+        return kernel_sweeps(source, self._found, self.missing, self.memory, self.progress or silent, what)
+
+    def inverse_transform(self, X: Any) -> Any:
+        """Map scores back to samples: by the ridge map if learnt, else exactly (linear) or by fixed point (rbf)."""
+        check_is_fitted(self)
+        if type(X).__module__.startswith("xarray."):
+            return self._labelled(X, self._restored)
+        return self._restored(np.asarray(X))
+
+    def _restored(self, scores: Array) -> Array:
+        if scores.ndim != 2 or scores.shape[1] != self.n_components_:
+            raise InputError(
+                f"scores of shape {scores.shape} cannot be mapped back; give samples x {self.n_components_} components"
+            )
+        dtype = np.result_type(scores.dtype, np.float32)
+        found = pre_images(self._found, scores.astype(dtype))
+        return np.asarray(self._found.scaling.restore(found).astype(dtype))
+
+    def denoise(self, X: Any) -> Any:
+        """Return samples denoised: pre-images of their projections on the components; one sweep.
+
+        A fixed point is looked for from the sample itself. `streampca denoise` writes them to a store as they come.
+        """
+        check_is_fitted(self)
+        source, found = self._source(X, None, reset=False), self._found
+        sweeps = self._sweeps(source, "denoising")
+        scores = Scores.of(found.map, found.solution, sweeps.matrix.dtype)
+        try:
+            with curing_gaps(CURE):
+                pieces, _ = sweeps.run(Restored(KernelDenoiser(found, scores), found.scaling), "denoising", check=True)
+        finally:
+            sweeps.rest()
+        return samples_like(X, np.concatenate(pieces), source)
+
+    @property
+    def result_(self) -> xarray.Dataset:
+        """All that was found, as a labelled Dataset with its provenance."""
+        check_is_fitted(self)
+        assert self._labels is not None
+        parameters = {name: value for name, value in self.get_params().items() if name != "progress"}
+        attributes = kernel_attributes(self._found, *self._origin, parameters)
+        variables, coords = kernel_variables(self._found, *self._labels, self._scores)
+        return as_dataset(variables, coords, attributes)
+
+    def __sklearn_tags__(self) -> Any:
+        """Say which types are kept, and whether NaN is allowed."""
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64"]
+        tags.input_tags.allow_nan = self.missing == "mean"
+        return tags
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_components_
+
+
+def _block_scores(block: Array, *, found: KernelComponents, missing: str) -> Array:
+    """Return the scores of one block of a lazy array."""
+    T = np.empty(block.shape, found.tile_dtype)
+    found.scaling.apply(T, block, slice(None))
+    if block.dtype.kind == "f" and not np.isfinite(block).all():
+        Defects.of(block).refuse(missing, "a block of the Dask array")
+        T[np.isnan(T)] = 0
+    return Scores.of(found.map, found.solution, T.dtype)(T)

@@ -1,0 +1,236 @@
+"""From scores back to samples: pre-images of points in feature space, and denoising by way of them.
+
+A point of feature space, mean + sum_i z_i v_i, is a sum of landmarks, sum_l c_l phi(l) with
+c = weights z + mean_weights. It is rarely the image of any x: a pre-image is an x near to it, by
+
+- ridge regression of samples on scores, learnt in one sweep (Bakir, Weston & Schoelkopf 2004), for any kernel;
+- the fixed point x = sum_l c_l k(x, l) l / sum_l c_l k(x, l) for rbf (Mika et al. 1999), from the landmarks alone;
+- sum_l c_l l itself for the linear kernel, where it is exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streampca.accumulators import Statistic
+from streampca.errors import InputError
+from streampca.kernels import FeatureMap, Kernel, gamma_of
+from streampca.scaling import Scaling
+from streampca.solvers.nystrom import KernelSolution, Span, kernel_matrix
+from streampca.sweeps import Sweeps
+
+if TYPE_CHECKING:
+    from streampca.models.kernel import KernelComponents
+
+Array = NDArray[Any]
+
+# Landmarks whose scores the ridge map is built on, at most.
+MOST_ANCHORS = 1000
+# The fixed point is taken when a step is shorter than this, beside the width of the kernel; or after so many steps.
+SHORTEST_STEP = 1e-4
+MOST_STEPS = 200
+# Weights that add up to less than this share of their magnitudes point nowhere: the sample stays where it is.
+LEAST_WEIGHT = 1e-9
+
+
+@dataclass(frozen=True)
+class RidgeMap:
+    """x = offset + k(z, anchors) weights, for an rbf kernel of scores z."""
+
+    gamma: float
+    anchors: Array
+    weights: Array
+    offset: Array
+
+    def features(self, scores: Array) -> Array:
+        """Return the kernel of scores (t x k) with the anchors, (t, q)."""
+        return Kernel("rbf", self.gamma).values(scores, self.anchors.astype(scores.dtype, copy=False))
+
+    def __call__(self, scores: Array) -> Array:
+        """Return samples, centred and scaled as the inputs are, (t, d)."""
+        return np.asarray(
+            self.features(scores) @ self.weights.astype(scores.dtype, copy=False) + self.offset.astype(scores.dtype)
+        )
+
+
+@dataclass
+class RidgeSums:
+    """Sums of features' products with each other (q x q) and with the samples (q x d)."""
+
+    gram: Array
+    cross: Array
+
+    def __add__(self, other: RidgeSums) -> RidgeSums:
+        return RidgeSums(self.gram + other.gram, self.cross + other.cross)
+
+
+@dataclass(frozen=True)
+class RidgeStatistic(Statistic):
+    """What the ridge map is solved from, over a matrix of inputs."""
+
+    scores: Callable[[Array], Array]
+    ridge: RidgeMap
+
+    def zero(self, n_full: int) -> RidgeSums:
+        """Return sums of nothing."""
+        q = len(self.ridge.anchors)
+        return RidgeSums(np.zeros((q, q)), np.zeros((q, n_full)))
+
+    def update(self, value: RidgeSums, A: Array, start: int) -> None:  # noqa: ARG002
+        """Add the rows of A."""
+        features = self.ridge.features(self.scores(A))
+        value.gram += features.T @ features
+        value.cross += features.T @ (A - self.ridge.offset.astype(A.dtype))
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Scores of rows of inputs: (features - centre) weights."""
+
+    map: FeatureMap
+    centre: Array
+    weights: Array
+
+    @classmethod
+    def of(cls, map: FeatureMap, solution: KernelSolution, dtype: Any) -> Scores:
+        """Return what gives scores in a type."""
+        return cls(map, solution.centre.astype(dtype), solution.weights.astype(dtype))
+
+    def __call__(self, A: Array) -> Array:
+        """Return the scores of the rows of A, (t, k)."""
+        F = self.map(A)
+        F -= self.centre
+        return np.asarray(F @ self.weights)
+
+
+def fit_ridge(sweeps: Sweeps, map: FeatureMap, solution: KernelSolution, points: Array, alpha: float) -> RidgeMap:
+    """Learn the map from scores to samples by ridge regression on anchors, the scores of some points; one sweep.
+
+    alpha is the penalty beside the sum over all samples, as scikit-learn has it: K_nq'K_nq + alpha K_qq.
+    """
+    dtype = sweeps.matrix.dtype
+    points = points[:MOST_ANCHORS].astype(dtype, copy=False)
+    scores = Scores.of(map, solution, dtype)
+    anchors = scores(points)
+    gamma = gamma_of("median", "rbf", anchors.astype(np.float64))
+    d = points.shape[1]
+    ridge = RidgeMap(gamma, anchors, np.zeros((len(anchors), d)), points.mean(axis=0, dtype=np.float64))
+    sums, _ = sweeps.run(RidgeStatistic(scores, ridge), "pre-images")
+    # Solved in the span of the anchors, where the penalty is the identity.
+    B = Span.of(kernel_matrix(Kernel("rbf", gamma), anchors), dtype).B
+    inner = B.T @ sums.gram @ B
+    inner.flat[:: len(inner) + 1] += alpha
+    weights = B @ np.linalg.solve(inner, B.T @ sums.cross)
+    return RidgeMap(gamma, anchors, weights, ridge.offset)
+
+
+def check_invertible(found: KernelComponents) -> None:
+    """Refuse a model that has no way back to samples."""
+    name = found.kernel.name
+    if found.ridge is None and (found.fourier or name not in ("linear", "rbf")):
+        raise InputError(
+            f"kernel={name!r}{' with Fourier features' if found.fourier else ''} has no pre-image by itself: fit with "
+            "fit_inverse_transform=True (--pre-image), which learns one"
+        )
+
+
+def pre_images(found: KernelComponents, scores: Array, start: Array | None = None) -> Array:
+    """Return samples, centred and scaled as the inputs are, whose images are near to what the scores say.
+
+    Parameters
+    ----------
+    start : (t, d) where the fixed point is looked for; near the landmark that fits best unless given.
+    """
+    if found.ridge is not None:
+        return found.ridge(scores)
+    check_invertible(found)
+    solution = found.solution
+    assert solution.mean_weights is not None
+    points = found.points.astype(scores.dtype, copy=False)
+    weights = scores @ solution.weights.T.astype(scores.dtype) + solution.mean_weights.astype(scores.dtype)
+    if found.kernel.name == "linear":
+        return np.asarray(weights @ points)
+    if start is None:
+        start = points[np.argmax(weights @ found.kernel.values(points, points), axis=1)]
+    return fixed_point(found.kernel, points, weights, start)
+
+
+def fixed_point(kernel: Kernel, points: Array, weights: Array, start: Array) -> Array:
+    """Return x = sum_l c_l k(x, l) l / sum_l c_l k(x, l) for each row c of weights, found by iterating from a start.
+
+    Where the weights cancel, a row stays where it is.
+    """
+    x = np.array(start)
+    active = np.arange(len(x))
+    shortest = SHORTEST_STEP**2 / kernel.gamma
+    for _ in range(MOST_STEPS):
+        pull = kernel.values(x[active], points)
+        pull *= weights[active]
+        total = pull.sum(axis=1)
+        sound = total > LEAST_WEIGHT * np.abs(pull).sum(axis=1)
+        active, pull, total = active[sound], pull[sound], total[sound]
+        moved = pull @ points / total[:, None]
+        steps = np.square(moved - x[active]).sum(axis=1)
+        x[active] = moved
+        active = active[steps > shortest]
+        if not len(active):
+            break
+    return x
+
+
+@dataclass(frozen=True)
+class Restored(Statistic):
+    """Rows of a matrix of inputs, denoised and in units of the data, as a list of pieces in order.
+
+    With a `sink`, each tile goes there as (start, rows), and nothing is handed on.
+    """
+
+    denoiser: Callable[[Array], Array]
+    scaling: Scaling
+    sink: Callable[[int, Array], None] | None = None
+    length: int = 512
+
+    def tile_length(self, n_full: int, itemsize: int) -> int:  # noqa: ARG002
+        """Return the length of a tile, which a sink may count on."""
+        return self.length
+
+    def zero(self, n_full: int) -> list[Array]:  # noqa: ARG002
+        """Return no rows."""
+        return []
+
+    def update(self, value: list[Array], A: Array, start: int) -> None:
+        """Denoise one tile."""
+        rows = self.scaling.restore(self.denoiser(A)).astype(A.dtype)
+        if self.sink is None:
+            value.append(rows)
+        else:
+            self.sink(start, rows)
+
+
+@dataclass(frozen=True)
+class KernelDenoiser:
+    """What kernel PCA makes of rows of inputs: the pre-image of their projection on the components."""
+
+    found: KernelComponents
+    scores: Scores
+
+    def __call__(self, A: Array) -> Array:
+        """Return the rows of A, denoised."""
+        return pre_images(self.found, self.scores(A), A)
+
+
+@dataclass(frozen=True)
+class LinearDenoiser:
+    """What PCA makes of rows that are centred and scaled: their projection on the components (k x d)."""
+
+    components: Array
+
+    def __call__(self, A: Array) -> Array:
+        """Return the rows of A, denoised."""
+        V = self.components.astype(A.dtype, copy=False)
+        return np.asarray((A @ V.T) @ V)

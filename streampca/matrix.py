@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streampca.accumulators import Moments, centre_by_own_mean
+from streampca.accumulators import LARGE_TILE_BYTES, MIN_TILE_LENGTH, Moments, centre_by_own_mean
 from streampca.buffers import scratch
 from streampca.errors import InputError, MissingValuesError
 from streampca.gaps import Gaps
@@ -245,6 +245,11 @@ class Matrix:
                 moments, defects, n_bytes, missing = None, None, 0, None
 
 
+def feature_tile_length(length: int, d: int, itemsize: int) -> int:
+    """Return how many samples of d features make a tile, of so many wanted: with wide ones the inputs set the limit."""
+    return min(length, max(MIN_TILE_LENGTH, LARGE_TILE_BYTES // (d * itemsize)))
+
+
 @dataclass(frozen=True)
 class FeatureMatrix(Matrix):
     """Features of samples as a matrix: each tile of `inputs`, cut along samples, goes through a map.
@@ -276,7 +281,7 @@ class FeatureMatrix(Matrix):
     def tiles(self, start: int, stop: int, length: int, check: bool, gaps: bool = False) -> Iterator[Tile]:  # noqa: ARG002
         """Yield the tiles of one partition, each valid until the next; defects are those of the inputs."""
         inputs = replace(self.inputs, source=self.source, dtype=self.dtype)
-        for tile in inputs.tiles(start, stop, length, check):
+        for tile in inputs.tiles(start, stop, feature_tile_length(length, inputs.n_full, self.dtype.itemsize), check):
             F, moments = self.map(tile.A), None
             if self.scaling is None:
                 moments = centre_by_own_mean(F, F)

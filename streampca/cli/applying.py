@@ -89,8 +89,12 @@ def project(
 
 def _open_alike(fitted: Any, source: str, variable: str | None, sample_dims: str | None) -> Any:
     """Open arrays whose features are those of a result."""
-    from streampca.sources import open_source
+    from streampca.sources import is_genotypes, open_source
 
+    if is_genotypes(source):
+        raise InputError(
+            f"{source}: the result is not of genotypes; give arrays with the features that it was fitted on"
+        )
     data = open_source(source, variable=variable, sample_dims=sample_dims.split(",") if sample_dims else None)
     dims = fitted["mean"].dims
     sizes = tuple(fitted.sizes[dim] for dim in dims)

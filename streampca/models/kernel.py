@@ -32,9 +32,9 @@ from streampca.kernels import (
     draw_frequencies,
     gamma_of,
 )
-from streampca.matrix import FeatureMatrix, Matrix, tile_dtype
+from streampca.matrix import FeatureMatrix, Matrix, feature_tile_length, tile_dtype
 from streampca.models.components import signed
-from streampca.models.preimages import RidgeMap, fit_ridge
+from streampca.models.preimages import MOST_ANCHORS, RidgeMap, fit_ridge
 from streampca.progress import Progress, logger, silent
 from streampca.scaling import MISSING, Scaling, check_choice
 from streampca.solvers.base import Wanted, know_scaling
@@ -170,7 +170,13 @@ class KernelRequest:
         m = min(n, DEFAULT_LANDMARKS) if self.n_landmarks == "auto" else self.first_count(n)
         limit = memory_limit(self.memory)
         planned, need, threads = plan_kernel(source, self, m, limit)
-        sweeps = 1 + extra_sweeps + int(self.learns_moments) + int(self.fit_inverse) + (self.landmarks == "leverage")
+        sweeps = (
+            1
+            + extra_sweeps
+            + int(self.learns_moments)
+            + int(self.fit_inverse)
+            + (self.landmarks in ("kmeans", "leverage"))
+        )
         exact = m == n and self.landmarks != "fourier"
         what = f"{m} Fourier features" if self.landmarks == "fourier" else f"{m} landmarks ({self.landmarks})"
         work = n * (m * (m + 4.0 * d + 100) if not exact else 4.0 * d + 100)
@@ -272,26 +278,38 @@ class KernelComponents:
         return source.samples, source.features
 
 
+def sample_count(request: KernelRequest, shape: tuple[int, int], m: int, limit: int) -> int:
+    """Return how many rows landmarks and gamma are chosen from: as many as are useful, in an eighth of the memory."""
+    n, d = shape
+    useful = max(SAMPLE, m * FROM_SAMPLE[request.landmarks])
+    least = 2 if request.landmarks == "fourier" else m
+    return min(n, max(least, min(useful, limit // (8 * 8 * d))))
+
+
 def plan_kernel(
     source: Source, request: KernelRequest, m: int, limit: int, process: int | None = None
 ) -> tuple[Cut, Footprint, int]:
     """Return the cut, what sweeps with m features hold, and how many tasks fit at a time; refuse if none does."""
     n, d = source.shape
-    k = request.count(n, m)
-    forms = request.landmarks != "fourier" or m <= LARGEST_COVARIANCE
-    exact = request.landmarks != "fourier" and m >= n
-    partial = 8 * (m + 1) * ((m + 1) if forms and not exact else block_size(k))
-    planned = cut(source, 0, partial, widening=max(1.0, m / d))
-    length = Scatter().tile_length(m, 4)
-    # Features and inputs of a tile with what the kernel makes of them, and the temporary of a product in strips.
-    tile = 4 * length * (m + 1) + 8 * length * (2 * d + k + 4) + 8 * min(STRIP, m) * m
-    # Sample, landmarks, weights; matrices of landmarks and their factors.
-    rows = min(n, max(SAMPLE, m * FROM_SAMPLE[request.landmarks]))
-    driver = 8 * (2 * rows * d + 3 * m * (d + k)) + 8 * (6 * m * m if forms else m * (8 * block_size(k) + k))
+    k, fourier = request.count(n, m), request.landmarks == "fourier"
+    forms = not fourier or m <= LARGEST_COVARIANCE
+    # Of the covariance, or of a block of vectors; of landmarks that move, or of samples by anchors.
+    partial = 8 * (m + 1) * (block_size(k) if not forms or (m >= n and not fourier) else m + 1)
+    if request.landmarks in ("kmeans", "leverage"):
+        partial = max(partial, 8 * m * (d + 1))
     if request.fit_inverse:
-        driver += 8 * m * (3 * m + 2 * d)
+        partial = max(partial, 8 * MOST_ANCHORS * (MOST_ANCHORS + d))
+    planned = cut(source, 0, partial, widening=max(1.0, m / d))
+    length = feature_tile_length(Scatter().tile_length(m, 4), d, 4)
+    # Features and inputs of a tile with what the kernel makes of them, and the temporary of a product in strips.
+    tile = 4 * length * (2 * m + 1) + 8 * length * (2 * d + k + 4) + 8 * min(STRIP, m) * m
+    # Sample, landmarks, weights; matrices of landmarks and their factors.
+    driver = 8 * (2 * sample_count(request, source.shape, m, limit) * d + 3 * m * (d + k))
+    driver += 8 * (6 * m * m if forms else m * (8 * block_size(k) + 13 * block_size(k) + 2 * k))
+    if request.fit_inverse:
+        driver += 8 * MOST_ANCHORS * (3 * MOST_ANCHORS + 2 * d)
     need = footprint(source, planned, tile, partial, driver, process or process_bytes())
-    what = f"kernel PCA with {m} {'features' if request.landmarks == 'fourier' else 'landmarks'}"
+    what = f"kernel PCA with {m} {'features' if fourier else 'landmarks'}"
     return planned, need, threads_that_fit(need, limit, min(thread_count(), len(planned.partitions)), what)
 
 
@@ -324,6 +342,7 @@ class _Fit:
         self.sweeps, self.request, self.limit, self.process = sweeps, request, limit, process
         self.n, self.d = sweeps.matrix.source.shape
         self.missing = np.zeros(self.d, np.int64)
+        self.kernel: Kernel | None = None
         self.notes: list[str] = []
 
     def run(self, m: int) -> KernelComponents:
@@ -337,29 +356,31 @@ class _Fit:
             return self._with_fourier(m)
         if request.n_landmarks != "auto":
             return self._with_landmarks(m)
-        target = request.target
+        m = self._enough(m)
         while True:
-            m, reached = self._enough(m)
             found = self._with_landmarks(m)
-            if found.solution.kept >= target or not reached:
+            more = self._more(m)
+            if found.solution.kept >= request.target or more == m:
                 break
             # The sample promised more than all data keep.
-            m = self._next(m)
-        if found.solution.kept < target:
-            found = replace(
-                found,
-                advice=joined(found.advice, f"the target of {target:.1%} was not reached; raise the memory limit"),
-            )
+            m = more
+        if found.solution.kept < request.target:
+            short = f"the target of {request.target:.1%} was not reached: no more landmarks fit the memory limit"
+            found = replace(found, advice=joined(found.advice, short))
         return found
 
-    def _next(self, m: int) -> int:
-        """Return how many landmarks to try after m."""
-        return min(self.n, MOST_LANDMARKS, int(np.ceil(m * MORE)))
+    def _more(self, m: int) -> int:
+        """Return how many landmarks to try after m; m itself if no more fit."""
+        more = min(self.n, MOST_LANDMARKS, int(np.ceil(m * MORE)))
+        try:
+            plan_kernel(self.sweeps.matrix.source, self.request, more, self.limit, self.process)
+        except MemoryLimitError:
+            return m
+        return more
 
-    def _enough(self, m: int) -> tuple[int, bool]:
-        """Return how many landmarks a sample needs to reach the target, and whether more would fit."""
-        k = self.request.n_components or 1
-        m = max(m, min(self.n, k))
+    def _enough(self, m: int) -> int:
+        """Return how many landmarks, drawn evenly, keep the target share of a sample's trace; or as many as fit."""
+        m = max(m, min(self.n, self.request.n_components or 1))
         while m < self.n:
             self._cut_for(m)
             sample = self._sample(m + SAMPLE, m)
@@ -369,17 +390,11 @@ class _Fit:
             phi = kernel.values(others, landmarks.astype(np.float64)) @ span.B
             share = float(np.square(phi).sum() / kernel.diagonal(others).sum())
             logger.info("%d landmarks keep about %.1f%% of the kernel's trace", m, 100 * share)
-            if share >= self.request.target:
-                return m, True
-            more = self._next(m)
-            try:
-                plan_kernel(self.sweeps.matrix.source, self.request, more, self.limit, self.process)
-            except MemoryLimitError:
-                more = m
-            if more == m:
-                return m, False
+            more = self._more(m)
+            if share >= self.request.target or more == m:
+                break
             m = more
-        return m, False
+        return m
 
     def _cut_for(self, m: int) -> None:
         """Cut the data for so many features."""
@@ -394,8 +409,11 @@ class _Fit:
         return sample_rows(self.sweeps, draw_rows(self.n, min(self.n, count), [self.request.seed, seed]))
 
     def _kernel(self, sample: Array) -> Kernel:
-        """Return the kernel, with gamma from a sample if it is to be found."""
-        return self.request.with_gamma(gamma_of(self.request.gamma, self.request.name, sample[:SAMPLE]))
+        """Return the kernel, with gamma from the first sample if it is to be found."""
+        if self.kernel is None:
+            some = sample[draw_rows(len(sample), min(len(sample), SAMPLE), self.request.seed)]
+            self.kernel = self.request.with_gamma(gamma_of(self.request.gamma, self.request.name, some))
+        return self.kernel
 
     def _centred(self, sample: Array, kernel: Kernel) -> Array:
         """Let the inputs be centred by a sample, where the kernel allows it, and return the sample so."""
@@ -421,7 +439,7 @@ class _Fit:
         if m >= self.n:
             sample = sample_rows(self.sweeps, np.arange(self.n))
         else:
-            sample = self._sample(max(SAMPLE, m * FROM_SAMPLE[request.landmarks]))
+            sample = self._sample(sample_count(request, (self.n, self.d), m, self.limit))
         kernel = self._kernel(sample)
         sample = self._centred(sample, kernel)
         if kernel.name == "rbf":
@@ -462,7 +480,7 @@ class _Fit:
 
     def _with_fourier(self, m: int) -> KernelComponents:
         request = self.request
-        sample = self._sample(SAMPLE)
+        sample = self._sample(sample_count(request, (self.n, self.d), m, self.limit))
         kernel = self._kernel(sample)
         sample = self._centred(sample, kernel)
         frequencies = draw_frequencies(kernel, m // 2, self.d, request.seed)
@@ -516,21 +534,22 @@ class _Fit:
 
 
 def _too_few(kernel: Kernel, solution: KernelSolution, method: str) -> str:
-    """Say if the landmarks keep little, or if all samples are far from each other by this kernel."""
+    """Say if the landmarks keep little, or if this kernel makes all samples alike, or none."""
     if method == "fourier":
         return ""
-    share = 1 - solution.lost / solution.total
-    values, k = solution.values, len(solution.values)
-    smaller = f"; gamma={kernel.gamma:.3g} may be too large" if kernel.name not in WITHOUT_GAMMA else ""
-    if solution.kept < FEW or share < FEW:
-        return f"the landmarks keep {share:.1%} of the variance: take more of them{smaller}"
-    if (
-        kernel.of_differences
-        and k > 1
-        and values[-1] > 0.99 * values[0]
-        and values[0] < 1.01 * solution.total / (solution.rank - 1)
-    ):
-        return f"all components have the same variance: no two samples are alike by this kernel{smaller}"
+    share, values = 1 - solution.lost / solution.total, solution.values
+    has_gamma = kernel.function is None and kernel.name not in WITHOUT_GAMMA
+    if share < FEW <= solution.kept and has_gamma:
+        return (
+            f"the kernel hardly differs between samples, too little to be told from rounding: gamma={kernel.gamma:.3g} "
+            "is too small; try gamma='median'"
+        )
+    larger = f"; gamma={kernel.gamma:.3g} may be too large" if has_gamma else ""
+    if share < FEW:
+        return f"the landmarks keep {share:.1%} of the variance: take more of them{larger}"
+    even = solution.total / max(1, solution.rank - 1)
+    if kernel.of_differences and len(values) > 1 and 0.99 * even < values[-1] <= values[0] < 1.01 * even:
+        return f"all components have the same variance: no two samples are alike by this kernel{larger}"
     return ""
 
 

@@ -91,7 +91,9 @@ class Span:
         unit = float(np.finfo(dtype).eps) / 2
         floor = max(np.sqrt(ABOVE_ROUNDING * unit / m) * trace, 4 * m * np.finfo(np.float64).eps * values[-1])
         used = values > floor
-        return cls(U[:, used] / np.sqrt(values[used]), float(values[used][0]), values[used][::-1], not_positive(values))
+        return cls(
+            U[:, used] / np.sqrt(values[used]), float(values[used][0]), values[used][::-1], not_positive(values, K)
+        )
 
     def blur(self, K: Array, dtype: np.dtype[Any]) -> float:
         """Return how much rounding in the sums can add to an eigenvalue of the covariance, about."""
@@ -119,9 +121,10 @@ def eigenpairs(K: Array) -> tuple[Array, Array]:
     return values, U
 
 
-def not_positive(values: Array) -> str:
-    """Say if a kernel has eigenvalues, ascending, that are clearly negative."""
-    if values[0] >= -NEGATIVE * values[-1]:
+def not_positive(values: Array, K: Array) -> str:
+    """Say if a kernel matrix K, or what is left of it, has eigenvalues, ascending, that are clearly negative."""
+    rounding = 16 * len(K) * np.finfo(np.float64).eps * float(np.abs(np.diagonal(K)).max())
+    if values[0] >= -max(NEGATIVE * values[-1], rounding):
         return ""
     return (
         f"the kernel is not positive on these data (its matrix has the eigenvalue {values[0]:.3g} beside "
@@ -150,7 +153,7 @@ def solve_exact(K: Array, k: int) -> KernelSolution:
     check_spread(total, float(np.trace(K)) / n)
     centred = K - centre[:, None] - centre[None, :] + centre.mean()
     values, U = eigenpairs(centred)
-    advice = not_positive(values)
+    advice = not_positive(values, K)
     values, U = np.maximum(values[::-1][:k], 0.0), U[:, ::-1][:, :k]
     null = is_null(values, n)
     weights = np.where(null, 0.0, U / np.sqrt(np.where(null, 1.0, values)))

@@ -109,16 +109,6 @@ def _running_sums(lengths: tuple[int, ...]) -> list[int]:
     return sums
 
 
-def tile_in(plan: Cut, wanted: int) -> tuple[int, bool]:
-    """Return a length of tiles near what is wanted that divides a slab, and whether all partitions begin with a tile.
-
-    What is written tile by tile then fills whole chunks of that length, and no two tasks share one.
-    """
-    slab = plan.slab_length
-    length = next((part for part in range(min(wanted, slab), wanted // 8, -1) if slab % part == 0), slab)
-    return length, all(start % length == 0 for start, _ in plan.partitions)
-
-
 @dataclass(frozen=True)
 class Footprint:
     """Bytes at the peak: of the process, of the driver's arrays, of each task, of each partial and how many wait.

@@ -132,6 +132,29 @@ def draw_planes(planes: dict[str, tuple[Array, Array | None]], groups: Array | N
     figure.savefig(path)
 
 
+def draw_curves(rows: dict[str, tuple[Array, dict[str, Array]]], path: Path) -> None:
+    """Draw points and their scores side by side, a row for each data set.
+
+    Parameters
+    ----------
+    rows : name -> a colour for each point (whole numbers: groups, else a position), and title -> points (n, 2).
+    """
+    columns = max(len(planes) for _, planes in rows.values())
+    figure = _figure(4.2 * columns, 4.1 * len(rows))
+    grid = figure.subplots(len(rows), columns, squeeze=False)
+    for line, (name, (values, planes)) in zip(grid, rows.items(), strict=True):
+        groups = values.dtype.kind in "iu"
+        colours = {"c": np.array(COLOURS)[values % len(COLOURS)]} if groups else {"c": values, "cmap": "viridis"}
+        for number, (axes, (title, points)) in enumerate(zip(line, planes.items(), strict=False)):
+            axes.scatter(*points.T, s=5, alpha=0.7, linewidths=0, **colours)
+            axes.set_title(title if number else f"{name}: {title}", fontsize=9)
+            axes.set_aspect("equal", adjustable="datalim")
+            axes.spines[["top", "right"]].set_visible(False)
+            what = "score " if number else "x"
+            axes.set(xlabel=f"{what}1", ylabel=f"{what}2")
+    figure.savefig(path)
+
+
 def draw_samples(rows: dict[str, Array], path: Path, title: str = "") -> None:
     """Draw the same samples in lines, one for each name: images (count, y, x), else curves of all their features."""
     count = len(next(iter(rows.values())))

@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from streampca.accumulators import Statistic
-from streampca.budget import Cut, tile_in
 from streampca.errors import InputError
 from streampca.kernels import Kernel
 from streampca.matrix import Matrix
@@ -390,9 +388,8 @@ def denoise_to_store(
     matrix, samples, features = sweeps.matrix, source.samples, source.features
     if len(samples.dims) > 1:
         samples = Axis(("sample",), (len(samples),))
-    planned = Cut(0, matrix.partitions, matrix.slab_length)
-    length, regular = tile_in(planned, Statistic().tile_length(matrix.n_full, matrix.dtype.itemsize))
-    if not regular:
+    length = max(stop - start for start, stop in matrix.partitions)
+    if any(start % length for start, _ in matrix.partitions):
         # Where tasks share a chunk of what is written, one of them writes at a time.
         if active_client() is not None:
             raise InputError(f"{source.name}: has blocks of uneven length, which need one task at a time; rechunk it")
@@ -405,7 +402,7 @@ def denoise_to_store(
         def write(start: int, rows: Array) -> None:
             array[start : start + len(rows)] = rows.reshape(-1, *features.sizes)
 
-        sweeps.run(Restored(denoiser, matrix.scaling, write, length), "denoising", check=True)
+        sweeps.run(Restored(denoiser, matrix.scaling, write), "denoising", check=True)
         sweeps.rest()
         save({}, {**samples.coords, **features.coords}, facts, store)
 
@@ -431,19 +428,27 @@ def _denoising(
     return LinearDenoiser(components.components), linear_sweeps(source, components, missing, memory, progress)
 
 
-def project_arrays(
-    source: Source, result: xarray.Dataset, memory: Any = None, progress: Progress = silent
-) -> tuple[Array, Array | None]:
-    """Return the scores of samples that are no genotypes on the components of a result, and how sure they are."""
-    kind = result.attrs["kind"]
-    missing = _missing_rule(result)
+def project_to_store(
+    source: Source, result: xarray.Dataset, path: Path, overwrite: bool, attributes: Mapping[str, Any],
+    memory: Any = None, progress: Progress = silent,
+) -> None:  # fmt: skip
+    """Write the scores of samples that are no genotypes on the components of a result; of `ppca` with deviations."""
+    kind, missing = result.attrs["kind"], _missing_rule(result)
     if kind == "pca":
-        return project(source, components_in(result), missing, memory, progress)[0], None
-    if kind == "kpca":
+        scores, _ = project(source, components_in(result), missing, memory, progress)
+        scores_to_store(scores, source.samples, path, overwrite, attributes)
+    elif kind == "kpca":
         found = kernel_in(result)
-        return kernel_scores(found, kernel_sweeps(source, found, missing, memory, progress, "projecting"), True), None
-    posterior, _, _ = infer_latent(source, latent_in(result), "model", memory, progress)
-    return posterior.mean, posterior.deviation
+        k = len(found.explained_variance)
+        with writing(path, overwrite) as store:
+            sweeps = kernel_sweeps(source, found, missing, memory, progress, "projecting")
+            writer = _writer(store, ("scores",), sweeps.matrix, k)
+            scores = kernel_scores(found, sweeps, True, writer)
+            variables, coords, facts = scores_variables(None if writer else scores, k, source.samples, attributes)
+            save(variables, coords, facts, store)
+    else:
+        posterior, _, _ = infer_latent(source, latent_in(result), "model", memory, progress)
+        scores_to_store(posterior.mean, source.samples, path, overwrite, attributes, posterior.deviation)
 
 
 def _missing_rule(result: xarray.Dataset) -> str:
@@ -456,15 +461,19 @@ def scores_to_store(
     deviations: Array | None = None,
 ) -> None:  # fmt: skip
     """Write the scores of projected samples, with their labels, to a store; and their deviations, if known."""
-    k = scores.shape[-1]
-    coords: Variables = {"component": (("component",), np.arange(1, k + 1)), **samples.coords}
-    facts = {"format_version": FORMAT_VERSION, "kind": "scores", **attributes}
     with writing(path, overwrite) as store:
-        shape = (*samples.sizes, k)
-        variables: Variables = {"scores": ((*samples.dims, "component"), scores.reshape(shape))}
-        if deviations is not None:
-            variables["score_deviation"] = ((*samples.dims, "component"), deviations.reshape(shape))
-        save(variables, coords, facts, store)
+        save(*scores_variables(scores, scores.shape[1], samples, attributes, deviations), store)
+
+
+def scores_variables(
+    scores: Array | None, k: int, samples: Axis, attributes: Mapping[str, Any], deviations: Array | None = None
+) -> tuple[Variables, Variables, dict[str, Any]]:
+    """Return variables, coordinates and attributes of scores on k components."""
+    shape, dims = (*samples.sizes, k), (*samples.dims, "component")
+    named = {"scores": scores, "score_deviation": deviations}
+    variables: Variables = {name: (dims, v.reshape(shape)) for name, v in named.items() if v is not None}
+    coords: Variables = {"component": (("component",), np.arange(1, k + 1)), **samples.coords}
+    return variables, coords, {"format_version": FORMAT_VERSION, "kind": "scores", **attributes}
 
 
 def components_in(result: xarray.Dataset) -> Components:

@@ -115,18 +115,17 @@ def _project_array(
     """Write the scores of new samples that are no genotypes."""
     import dask
 
-    from streampca.results import check_output, project_arrays, scores_to_store
+    from streampca.results import check_output, project_to_store
 
     data = _open_alike(fitted, source, *which)
     check_output(target, overwrite)
-    with dask.config.set(num_workers=threads), shown_progress(quiet) as progress:
-        scores, deviations = project_arrays(data, fitted, memory, progress)
     facts = {"result": str(result), "source": data.name}
-    scores_to_store(scores, data.samples, target, overwrite, facts, deviations)
+    with dask.config.set(num_workers=threads), shown_progress(quiet) as progress:
+        project_to_store(data, fitted, target, overwrite, facts, memory, progress)
     if as_json:
-        click.echo(json.dumps({"scores": str(target), **facts, "n_samples": len(scores)}))
+        click.echo(json.dumps({"scores": str(target), **facts, "n_samples": data.shape[0]}))
         return
-    print_pairs([("samples", f"{len(scores)}, on {scores.shape[1]} components of {result}")])
+    print_pairs([("samples", f"{data.shape[0]}, on {fitted.sizes['component']} components of {result}")])
     click.echo(f"scores: {target}")
 
 

@@ -121,7 +121,7 @@ def info(path: str, as_json: bool, variable: str | None, sample_dims: str | None
 
 
 @click.command()
-@click.argument("story", type=click.Choice(["groups", "genotypes", "digits", "missing"]), default="groups")
+@click.argument("story", type=click.Choice(["groups", "genotypes", "digits", "missing", "kernel"]), default="groups")
 @click.option(
     "--out", type=click.Path(path_type=Path), default=Path("demo-output"), show_default=True, help="Folder to write to."
 )
@@ -129,17 +129,21 @@ def info(path: str, as_json: bool, variable: str | None, sample_dims: str | None
 @click.option("--table", type=existing, help="Numbers for `missing`, one sample in each line; else wines.")
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 def demo(story: str, out: Path, memory: str, table: Path | None, quiet: bool) -> None:
-    """Find components of simulated groups or genotypes, of digits, or of a table with values removed; and draw them."""
-    from streampca.demo import demo_digits, demo_genotypes, demo_groups, demo_missing
+    """Find components of simulated groups or genotypes, of digits, a table with gaps, or curves; and draw them."""
+    from streampca.demo import demo_digits, demo_genotypes, demo_groups, demo_kernel, demo_missing
 
     out.mkdir(parents=True, exist_ok=True)
+    pictures: tuple[Path, ...]
     if story == "digits":
-        picture = demo_digits(out, click.echo)
+        pictures = (demo_digits(out, click.echo),)
     elif story == "missing":
-        picture = demo_missing(out, table, click.echo)
+        pictures = (demo_missing(out, table, click.echo),)
+    elif story == "kernel":
+        pictures = demo_kernel(out, click.echo)
     else:
         with shown_progress(quiet) as progress:
             tell = demo_groups if story == "groups" else demo_genotypes
-            picture = tell(out, memory, progress, click.echo)
+            pictures = (tell(out, memory, progress, click.echo),)
         print_stored(out / f"{story}.pca.zarr", as_json=False)
-    click.echo(f"picture: {picture}")
+    for picture in pictures:
+        click.echo(f"picture: {picture}")

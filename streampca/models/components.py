@@ -407,7 +407,8 @@ def linear_sweeps(source: Source, found: Components, missing: str, memory: Any, 
     d, k = source.shape[1], len(found.components)
     planned, dtype = cut(source, 0, 0), tile_dtype(source.dtype)
     length = Statistic().tile_length(d, dtype.itemsize)
-    tile = length * (dtype.itemsize * (2 * d + k) + 2 * 8 * d)
+    rows = max(stop - start for start, stop in planned.partitions)
+    tile = length * (dtype.itemsize * (2 * d + k) + 2 * 8 * d) + 2 * dtype.itemsize * rows * d
     need = footprint(source, planned, tile, 0, 8 * 2 * d * (k + 2), process_bytes())
     threads = threads_that_fit(need, memory_limit(memory), min(thread_count(), len(planned.partitions)), "denoising")
     matrix = Matrix(source, 0, dtype, missing, None, found.scaling, planned.partitions, planned.slab_length)

@@ -34,7 +34,7 @@ from streampca.kernels import (
 )
 from streampca.matrix import FeatureMatrix, Matrix, feature_tile_length, tile_dtype
 from streampca.models.components import signed
-from streampca.models.preimages import MOST_ANCHORS, RidgeMap, fit_ridge
+from streampca.models.preimages import MOST_ANCHORS, RESTORED_ROWS, RidgeMap, fit_ridge
 from streampca.progress import Progress, logger, silent
 from streampca.scaling import MISSING, Scaling, check_choice
 from streampca.solvers.base import Wanted, know_scaling
@@ -576,9 +576,14 @@ def kernel_scores(
 
 
 def kernel_sweeps(
-    source: Source, found: KernelComponents, missing: str, memory: Any, progress: Progress, what: str, width: int = 0
+    source: Source, found: KernelComponents, missing: str, memory: Any, progress: Progress, what: str, held: int = 0
 ) -> Sweeps:
-    """Plan a sweep over new samples, whose tiles become features and so many columns more."""
+    """Plan a sweep over new samples, whose tiles become features, then scores or samples again.
+
+    Parameters
+    ----------
+    held : numbers of each sample that come to the driver.
+    """
     n, d = source.shape
     if d != len(found.mean):
         raise InputError(
@@ -588,9 +593,10 @@ def kernel_sweeps(
     m, k = found.solution.weights.shape
     planned = cut(source, 0, 0, widening=max(1.0, m / d))
     dtype = np.dtype(found.tile_dtype)
-    length = Projection(np.empty((0, 0))).tile_length(m, dtype.itemsize)
-    tile = dtype.itemsize * length * (2 * m + 4 * d + k) + 8 * length * width
-    need = footprint(source, planned, tile, 0, 8 * (3 * n * k + 2 * m * (d + k)), process_bytes())
+    rows = max(stop - start for start, stop in planned.partitions)
+    # Features, weights and the kernel of a few rows; and what a partition hands on, in two copies.
+    tile = dtype.itemsize * RESTORED_ROWS * (6 * m + 4 * d + k) + 2 * dtype.itemsize * rows * (d + k)
+    need = footprint(source, planned, tile, 0, 8 * (3 * n * held + 2 * m * (d + k)), process_bytes())
     threads = threads_that_fit(need, memory_limit(memory), min(thread_count(), len(planned.partitions)), what)
     matrix = Matrix(source, 0, dtype, missing, None, found.scaling, planned.partitions, planned.slab_length)
     return Sweeps(matrix, threads, progress)

@@ -209,15 +209,15 @@ class KernelPCA(Estimator):
         """Return the scores of samples, new ones or those fitted; one sweep. Dask in, lazy Dask out."""
         check_is_fitted(self)
         source, found = self._source(X, None, reset=False), self._found
-        sweeps = self._sweeps(source, "projecting")
+        sweeps = self._sweeps(source, "projecting", self.n_components_)
         if type(X).__module__.startswith("dask.array"):
             block = partial(_block_scores, found=found, missing=self.missing)
             return lazy_rows(X.reshape(source.shape), block, self.n_components_, np.dtype(found.tile_dtype))
         with curing_gaps(CURE):
             return like(X, kernel_scores(found, sweeps, check=True), source)
 
-    def _sweeps(self, source: Source, what: str) -> Sweeps:
-        return kernel_sweeps(source, self._found, self.missing, self.memory, self.progress or silent, what)
+    def _sweeps(self, source: Source, what: str, held: int) -> Sweeps:
+        return kernel_sweeps(source, self._found, self.missing, self.memory, self.progress or silent, what, held)
 
     def inverse_transform(self, X: Any) -> Any:
         """Map scores back to samples: by the ridge map if learnt, else exactly (linear) or by fixed point (rbf)."""
@@ -242,7 +242,7 @@ class KernelPCA(Estimator):
         """
         check_is_fitted(self)
         source, found = self._source(X, None, reset=False), self._found
-        sweeps = self._sweeps(source, "denoising")
+        sweeps = self._sweeps(source, "denoising", source.shape[1])
         scores = Scores.of(found.map, found.solution, sweeps.matrix.dtype)
         try:
             with curing_gaps(CURE):

@@ -8,17 +8,7 @@ from typing import Any
 import numpy as np
 
 from streampca.accumulators import Statistic
-from streampca.budget import (
-    Cut,
-    Footprint,
-    cut,
-    footprint,
-    memory_limit,
-    process_bytes,
-    thread_count,
-    threads_that_fit,
-    tile_in,
-)
+from streampca.budget import Cut, Footprint, cut, footprint, memory_limit, process_bytes, thread_count, threads_that_fit
 from streampca.errors import InputError
 from streampca.matrix import Matrix, tile_dtype
 from streampca.progress import Progress
@@ -115,7 +105,9 @@ def imputing_sweeps(source: Source, k: int, memory: Any, progress: Progress) -> 
     axis = int(isinstance(source, VariantSource))
     planned, dtype = cut(source, axis, 0), tile_dtype(source.dtype)
     wanted = Statistic().tile_length(source.shape[1 - axis], dtype.itemsize)
-    length, regular = tile_in(planned, wanted)
+    slab = planned.slab_length
+    length = next((part for part in range(min(wanted, slab), wanted // 8, -1) if slab % part == 0), slab)
+    regular = all(start % length == 0 for start, _ in planned.partitions)
     tile = 3 * dtype.itemsize * source.shape[1 - axis] * length
     load_compiled()
     need = footprint(source, planned, tile, 0, 8 * k * sum(source.shape), process_bytes())

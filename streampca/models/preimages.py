@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
+# Rows that are denoised at a time.
+RESTORED_ROWS = 512
 # Landmarks whose scores the ridge map is built on, at most.
 MOST_ANCHORS = 1000
 # The fixed point is taken when a step is shorter than this, beside the width of the kernel; or after so many steps.
@@ -187,29 +189,32 @@ def fixed_point(kernel: Kernel, points: Array, weights: Array, start: Array) -> 
 class Restored(Statistic):
     """Rows of a matrix of inputs, denoised and in units of the data, as a list of pieces in order.
 
-    With a `sink`, each tile goes there as (start, rows), and nothing is handed on.
+    With a `sink`, the rows of a partition go there as (start, rows), and nothing is handed on.
     """
 
     denoiser: Callable[[Array], Array]
     scaling: Scaling
     sink: Callable[[int, Array], None] | None = None
-    length: int = 512
 
-    def tile_length(self, n_full: int, itemsize: int) -> int:  # noqa: ARG002
-        """Return the length of a tile, which a sink may count on."""
-        return self.length
+    def tile_length(self, n_full: int, itemsize: int) -> int:
+        """Return rows of a tile: few, as each becomes as many numbers as there are landmarks, several times over."""
+        return min(RESTORED_ROWS, super().tile_length(n_full, itemsize))
 
     def zero(self, n_full: int) -> list[Array]:  # noqa: ARG002
         """Return no rows."""
         return []
 
-    def update(self, value: list[Array], A: Array, start: int) -> None:
+    def update(self, value: list[Array], A: Array, start: int) -> None:  # noqa: ARG002
         """Denoise one tile."""
-        rows = self.scaling.restore(self.denoiser(A)).astype(A.dtype)
+        value.append(self.scaling.restore(self.denoiser(A)).astype(A.dtype))
+
+    def finish(self, value: list[Array], start: int) -> list[Array]:
+        """Join the pieces, and give them to the sink if there is one."""
+        rows = np.concatenate(value)
         if self.sink is None:
-            value.append(rows)
-        else:
-            self.sink(start, rows)
+            return [rows]
+        self.sink(start, rows)
+        return []
 
 
 @dataclass(frozen=True)

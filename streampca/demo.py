@@ -140,8 +140,8 @@ def _circles(say: Callable[[str], None]) -> tuple[np.ndarray, dict[str, np.ndarr
 def _roll(say: Callable[[str], None]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Return the position of each point along a Swiss roll seen from its end, and points and scores by what they show.
 
-    Kernel PCA does not lay the roll out flat: no plane of its scores is a straight line of positions. It does
-    make the position a linear function of some ten scores, which it is not of the points.
+    Kernel PCA does not lay the roll out flat: in the plane of the first two scores it is still bent. But the position
+    is nearly a linear function of ten scores, which it is not of the points.
     """
     from sklearn.datasets import make_swiss_roll
     from sklearn.linear_model import LinearRegression

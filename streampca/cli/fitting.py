@@ -273,7 +273,7 @@ class GammaType(click.ParamType[Any]):
 @click.option("--scale", type=click.Choice(["none", "unit"]), default="none", show_default=True, help="As for pca.")
 @click.option("--missing", type=click.Choice(["error", "mean"]), default="error", show_default=True, help="As for pca.")
 @click.option("--pre-image", "fit_inverse", is_flag=True, help="Learn the way back from scores to samples.")
-@click.option("--alpha", type=float, default=1e-3, show_default=True, help="Penalty of --pre-image.")
+@click.option("--alpha", type=float, default=0.1, show_default=True, help="Penalty of --pre-image.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the landmarks.")
 @click.option("--out", type=existing, help="Result store.  [default: NAME.kpca.zarr]")
 @click.option("--overwrite", is_flag=True, help="Replace a result that exists.")

@@ -82,7 +82,7 @@ class KernelRequest:
     scale: str | None = None
     missing: str = "error"
     fit_inverse: bool = False
-    alpha: float = 1e-3
+    alpha: float = 0.1
     memory: str | int | float | None = None
     seed: int = 0
     progress: Progress = field(default=silent, compare=False)

@@ -131,7 +131,7 @@ class KernelPCA(Estimator):
         scale: str | None = None,
         missing: str = "error",
         fit_inverse_transform: bool = False,
-        alpha: float = 1e-3,
+        alpha: float = 0.1,
         memory: str | int | None = None,
         random_state: Any = 0,
         progress: Progress | None = None,

@@ -81,7 +81,9 @@ def _plink_tables(result: Mapping[str, Any], attributes: Mapping[str, Any]) -> l
 
 def _tsv_tables(result: xarray.Dataset) -> list[Table]:
     _check_scores(result)
-    scores, loadings = result["scores"], result["components"]
+    # Of kernel components the weights of landmarks.
+    scores, loadings = result["scores"], result["components" if "components" in result else "weights"]
+    loadings = loadings.transpose("component", ...)
     pcs = _names(len(loadings))
     numbers = ["explained_variance", "eigenvalue", "explained_variance_ratio", "certificate"]
     numbers = [name for name in numbers if name in result]

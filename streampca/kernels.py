@@ -19,8 +19,10 @@ from streampca.errors import InputError
 Array = NDArray[Any]
 
 KERNELS = ("linear", "poly", "rbf", "laplacian", "cosine", "sigmoid")
-# Kernels of the difference of two points: one may move them all.
+# Kernels of the difference of two points.
 OF_DIFFERENCES = ("rbf", "laplacian")
+# Those whose components do not change when all points move: of linear ones, as features are centred.
+MOVABLE = (*OF_DIFFERENCES, "linear")
 WITHOUT_GAMMA = ("linear", "cosine")
 # Rows of which k(x, x) is taken at a time, for a function that only gives all pairs.
 PAIRS = 16
@@ -42,6 +44,11 @@ class Kernel:
     def of_differences(self) -> bool:
         """Tell whether it depends on x - y alone."""
         return self.name in OF_DIFFERENCES
+
+    @property
+    def movable(self) -> bool:
+        """Tell whether all points may be moved."""
+        return self.name in MOVABLE
 
     def values(self, X: Array, Y: Array, out: Array | None = None) -> Array:
         """Return k(x, y) of all pairs of rows, (len(X), len(Y)), in the type of X."""
@@ -130,7 +137,10 @@ class FeatureMap(Protocol):
 
 @dataclass(frozen=True)
 class LandmarkMap:
-    """k(x, l) for each landmark l; `with_diagonal`, k(x, x) as one feature more."""
+    """k(x, l) - r(x) for each landmark l, and r(x), the mean of k(x, l) over them; `with_diagonal`, then k(x, x).
+
+    Apart from their mean, the values of a kernel that hardly differ keep their digits.
+    """
 
     kernel: Kernel
     landmarks: Array
@@ -138,13 +148,19 @@ class LandmarkMap:
 
     @property
     def n_features(self) -> int:
-        """Number of landmarks, and one for the diagonal."""
-        return len(self.landmarks) + self.with_diagonal
+        """Number of landmarks, one for the mean, and one for the diagonal."""
+        return len(self.landmarks) + 1 + self.with_diagonal
 
     def __call__(self, A: Array) -> Array:
         """Return the kernel of each row with each landmark."""
+        m = len(self.landmarks)
         F = scratch("features", (len(A), self.n_features), A.dtype)
-        self.kernel.values(A, self.landmarks, out=F[:, : len(self.landmarks)])
+        self.kernel.values(A, self.landmarks, out=F[:, :m])
+        strip = max(64, STRIP_BYTES // (m * A.dtype.itemsize))
+        for i in range(0, len(A), strip):
+            part = F[i : i + strip]
+            np.mean(part[:, :m], axis=1, out=part[:, m])
+            part[:, :m] -= part[:, m : m + 1]
         if self.with_diagonal:
             F[:, -1] = self.kernel.diagonal(A)
         return F

@@ -20,6 +20,15 @@ Array = NDArray[Any]
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
 
 
+def check_picture(path: Path) -> None:
+    """Refuse a name that no picture can be written to."""
+    if not path.parent.is_dir():
+        raise InputError(f"{path}: the folder {path.parent} does not exist; make it first")
+    known = _figure(1, 1).canvas.get_supported_filetypes()
+    if path.suffix[1:].lower() not in known:
+        raise InputError(f"{path}: is no picture by its name; end it in .png, .pdf or .svg")
+
+
 def _figure(width: float, height: float) -> Figure:
     try:
         from matplotlib.figure import Figure
@@ -159,7 +168,7 @@ def draw_samples(rows: dict[str, Array], path: Path, title: str = "") -> None:
     """Draw the same samples in lines, one for each name: images (count, y, x), else curves of all their features."""
     count = len(next(iter(rows.values())))
     figure = _figure(0.9 * count + 1.2, 0.95 * len(rows) + 0.2)
-    low, high = (float(pick([pick(values) for values in rows.values()])) for pick in (np.min, np.max))
+    low, high = (float(pick([pick(values) for values in rows.values()])) for pick in (np.nanmin, np.nanmax))
     grid = figure.subplots(len(rows), count, squeeze=False)
     for line, (name, samples) in zip(grid, rows.items(), strict=True):
         for axes, sample in zip(line, samples, strict=True):

@@ -42,7 +42,8 @@ from streampca.models.dataset import (
     provenance,
 )
 from streampca.models.genotypes import VARIANT_LABELS, fit_genotypes
-from streampca.models.kernel import KernelComponents, KernelRequest, fit_kernel, kernel_scores, kernel_sweeps
+from streampca.models.kernel import KernelComponents, KernelRequest, kernel_scores, kernel_sweeps
+from streampca.models.kernel_fit import fit_kernel
 from streampca.models.latent import (
     Latent,
     LatentRequest,

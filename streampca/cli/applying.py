@@ -153,16 +153,23 @@ def denoise(
     data = _open_alike(fitted, source, variable, sample_dims)
     target = out or Path(f"{stem(source)}.denoised.zarr")
     check_output(target, overwrite)
+    if picture is not None:
+        from streampca.plots import check_picture
+
+        check_picture(picture)
     facts = {"result": str(result)}
     with dask.config.set(num_workers=threads), shown_progress(quiet) as progress:
         denoise_to_store(data, fitted, target, overwrite, facts, memory, progress)
     if picture is not None:
         _draw_denoised(data, target, picture)
+        facts["picture"] = str(picture)
     if as_json:
         click.echo(json.dumps({"denoised": str(target), "n_samples": data.shape[0], **facts}))
         return
     print_pairs([("samples", f"{data.shape[0]} x {data.shape[1]} features, by {fitted.attrs['kind']}")])
     click.echo(f"store: {target}")
+    if picture is not None:
+        click.echo(f"picture: {picture}")
 
 
 def _draw_denoised(data: Any, target: Path, picture: Path) -> None:
@@ -177,7 +184,6 @@ def _draw_denoised(data: Any, target: Path, picture: Path) -> None:
     after = np.asarray(zarr.open_array(target, path="denoised", mode="r")[:count])
     sizes = data.features.sizes
     draw_samples({"given": before.reshape(count, *sizes), "denoised": after}, picture)
-    click.echo(f"picture: {picture}")
 
 
 @click.command()

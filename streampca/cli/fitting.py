@@ -287,6 +287,7 @@ def kpca(
     import dask
 
     from streampca.models.kernel import KernelRequest
+    from streampca.models.kernel_fit import kernel_plan
     from streampca.results import check_output, kernel_to_store
     from streampca.sources import open_source
 
@@ -299,7 +300,7 @@ def kpca(
     with dask.config.set(num_workers=threads), shown_progress(quiet or plan) as progress:
         request = KernelRequest(**parameters, progress=progress)
         if plan:
-            print_plan(request.plan(data, extra_sweeps=1), as_json)
+            print_plan(kernel_plan(data, request, extra_sweeps=1), as_json)
             return
         check_output(target, overwrite)
         found, attributes = kernel_to_store(data, request, target, overwrite, parameters)

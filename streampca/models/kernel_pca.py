@@ -20,10 +20,10 @@ from streampca.models.kernel import (
     DEFAULT_TARGET,
     KernelComponents,
     KernelRequest,
-    fit_kernel,
     kernel_scores,
     kernel_sweeps,
 )
+from streampca.models.kernel_fit import fit_kernel
 from streampca.models.preimages import KernelDenoiser, Restored, Scores, pre_images
 from streampca.progress import Progress, silent
 from streampca.sources import Source
@@ -223,7 +223,7 @@ class KernelPCA(Estimator):
         """Map scores back to samples: by the ridge map if learnt, else exactly (linear) or by fixed point (rbf)."""
         check_is_fitted(self)
         if type(X).__module__.startswith("xarray."):
-            return self._labelled(X, self._restored)
+            return self._labelled(X, lambda scores: self._restored(scores.reshape(-1, scores.shape[-1])))
         return self._restored(np.asarray(X))
 
     def _restored(self, scores: Array) -> Array:

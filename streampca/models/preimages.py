@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from streampca.accumulators import Statistic
 from streampca.errors import InputError
-from streampca.kernels import FeatureMap, Kernel, gamma_of
+from streampca.kernels import FeatureMap, Kernel
 from streampca.scaling import Scaling
-from streampca.solvers.nystrom import KernelSolution, Span, kernel_matrix
+from streampca.solvers.nystrom import KernelSolution, eigenpairs, kernel_matrix
 from streampca.sweeps import Sweeps
 
 if TYPE_CHECKING:
@@ -101,7 +101,8 @@ class Scores:
     @classmethod
     def of(cls, map: FeatureMap, solution: KernelSolution, dtype: Any) -> Scores:
         """Return what gives scores in a type."""
-        return cls(map, solution.centre.astype(dtype), solution.weights.astype(dtype))
+        centre, weights = solution.projection
+        return cls(map, centre.astype(dtype), weights.astype(dtype))
 
     def __call__(self, A: Array) -> Array:
         """Return the scores of the rows of A, (t, k)."""
@@ -119,16 +120,27 @@ def fit_ridge(sweeps: Sweeps, map: FeatureMap, solution: KernelSolution, points:
     points = points[:MOST_ANCHORS].astype(dtype, copy=False)
     scores = Scores.of(map, solution, dtype)
     anchors = scores(points)
-    gamma = gamma_of("median", "rbf", anchors.astype(np.float64))
+    gamma = _gamma_of(anchors.astype(np.float64))
     d = points.shape[1]
     ridge = RidgeMap(gamma, anchors, np.zeros((len(anchors), d)), points.mean(axis=0, dtype=np.float64))
     sums, _ = sweeps.run(RidgeStatistic(scores, ridge), "pre-images")
     # Solved in the span of the anchors, where the penalty is the identity.
-    B = Span.of(kernel_matrix(Kernel("rbf", gamma), anchors), dtype).B
+    values, U = eigenpairs(kernel_matrix(Kernel("rbf", gamma), anchors))
+    used = values > len(values) * np.finfo(dtype).eps * values[-1]
+    B = U[:, used] / np.sqrt(values[used])
     inner = B.T @ sums.gram @ B
     inner.flat[:: len(inner) + 1] += alpha
     weights = B @ np.linalg.solve(inner, B.T @ sums.cross)
     return RidgeMap(gamma, anchors, weights, ridge.offset)
+
+
+def _gamma_of(anchors: Array) -> float:
+    """Return 1 / (2 s^2) for the median distance s of anchors; for the mean squared one, if most are the same."""
+    from scipy.spatial.distance import pdist
+
+    squares = pdist(anchors, "sqeuclidean")
+    spread = float(np.median(squares)) or float(np.mean(squares))
+    return 1 / (2 * spread) if spread > 0 else 1.0
 
 
 def check_invertible(found: KernelComponents) -> None:

@@ -1,8 +1,10 @@
 """Kernel PCA in the span of landmarks (Nystrom): linear PCA of phi(x) = K^(-1/2) k(x), for K = k(landmarks, landmarks).
 
-The sweep sums k(x) itself, not phi(x): S = sum (k - mean k)(k - mean k)', which takes a third of the products, and
-B = U L^(-1/2) from K = U L U' makes the covariance B'S B / (n - 1) of it afterwards. Rounding in S is magnified
-by 1 / L, so eigenvalues L below a floor set by the type of the tiles are left out: a projection on fewer directions.
+The sweep sums the kernel itself, not phi(x): S = sum (z - mean z)(z - mean z)' for z(x) = [k(x) - r(x), r(x)], r the
+mean of k(x) over the landmarks, which takes a third of the products. A matrix B with phi(x) = B'z(x) makes the
+covariance B'S B / (n - 1) of it afterwards. It comes from the centred K = U L U', with 1 / sqrt(L), and one direction
+more for the mean of the landmarks: what a kernel has in common for all samples costs no digits. Rounding in S is
+magnified by 1 / L, so directions with L below a floor set by the type of the tiles are left out.
 
 What the span misses is known exactly, k(x, x) - |phi(x)|^2 for each x. With `lost` its sum over n - 1, P the projection
 on the span and C the covariance in feature space,
@@ -14,7 +16,7 @@ for a unit vector v of the span with P C v = lambda v: C is positive, so |(I - P
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -31,11 +33,12 @@ from streampca.sweeps import Sweeps
 
 Array = NDArray[Any]
 
-# Directions of the landmarks count if what they hold is so many times larger than the rounding in it.
-ABOVE_ROUNDING = 30.0
-# Float64 is used where float32 would leave out more than this share of the landmarks' own kernel, or blur a wanted
-# component by more.
+# Float64 is used where float32 would leave out more than this share of the variance, or blur a component by more.
 TOLERATED = 1e-3
+# Rounding may add this share of the variance along a direction of the span; where it would add more, that is left out.
+BLURRED = 1e-3
+# What rounding alone makes along the faintest direction is no larger than this share of the components wanted.
+SPURIOUS = 0.1
 # A kernel whose matrix has an eigenvalue further below zero than this, beside the largest, is none.
 NEGATIVE = 1e-5
 # Variance in feature space below this share of k(x, x) is rounding.
@@ -48,8 +51,8 @@ class KernelSolution:
 
     Attributes
     ----------
-    weights : (m, k): v_i = sum_l weights[l, i] phi(l), of unit length; scores are (features - centre) weights.
-    centre : (m,) mean of each feature.
+    weights : (m, k): v_i = sum_l weights[l, i] phi(l), of unit length; scores are (k(x) - centre) weights.
+    centre : (m,) mean of k(x), or of the features of another map.
     mean_weights : (m,) the mean in feature space as a sum of landmarks; None for other maps.
     values : (k,) eigenvalues of the covariance in feature space (n - 1).
     certificate : (k,) bounds on |C v - lambda v| / lambda.
@@ -71,44 +74,119 @@ class KernelSolution:
     rank: int
     advice: str = ""
 
+    @property
+    def projection(self) -> tuple[Array, Array]:
+        """Centre and weights of the features that a map gives: of landmarks k(x) - r(x), and r(x)."""
+        if self.mean_weights is None:
+            return self.centre, self.weights
+        total = self.weights.sum(axis=0)
+        mean = self.centre.mean()
+        return np.append(self.centre - mean, mean), np.vstack([self.weights - total / len(self.weights), total])
+
+    def without_null(self) -> KernelSolution:
+        """Return the components that have a variance."""
+        some = self.values > 0
+        return replace(
+            self, weights=self.weights[:, some], values=self.values[some], certificate=self.certificate[some],
+            advice="" if self.advice == _null_advice(~some) else self.advice,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """The kernel matrix K of landmarks, taken apart: its means, and eigenpairs of what is left, descending."""
+
+    K: Array
+    means: Array
+    values: Array
+    U: Array
+
+    @classmethod
+    def of(cls, K: Array) -> Spectrum:
+        """Take K apart."""
+        means = K.mean(axis=0)
+        values, U = eigenpairs(K - means[:, None] - means[None, :] + means.mean())
+        return cls(K, means, values[::-1], U[:, ::-1])
+
+    @property
+    def spread(self) -> float:
+        """Variance of the landmarks in feature space."""
+        return float(np.maximum(self.values, 0.0).mean())
+
+    def span(self, dtype: np.dtype[Any]) -> Span:
+        """Return what K holds above the rounding of tiles of a type."""
+        m, largest = len(self.K), float(np.abs(np.diagonal(self.K)).max())
+        unit, double = (float(np.finfo(t).eps) / 2 for t in (dtype, np.float64))
+        # Of sums of products in tiles, and of the largest eigenvalue of such errors, as `rounding` has it.
+        grown = unit * (32 + 2 * np.sqrt(m))
+        noise = grown * self.spread**2
+        floor = max(grown * self.spread / BLURRED, 4 * np.sqrt(m) * unit * largest, 4 * m * double * largest)
+        used = self.values > floor
+        B = self.U[:, used] / np.sqrt(self.values[used])
+        B -= B.mean(axis=0)
+        common = float(self.means.mean())
+        inside = B.T @ (self.means - common)
+        # The mean of the landmarks, as far as it is not in the span of their differences.
+        apart = common - float(inside @ inside)
+        top, bottom = [B], [np.zeros(B.shape[1])]
+        if apart > max(64 * np.sqrt(m) * unit * abs(common), 0.0):
+            top.append(-(B @ inside)[:, None] / np.sqrt(apart))
+            bottom.append(np.array([1 / np.sqrt(apart)]))
+        both = np.vstack([np.hstack(top), np.concatenate(bottom)[None, :]])
+        middle = np.append(self.means - common, common)
+        faintest = float(self.values[used][-1]) if used.any() else np.inf
+        return Span(both, middle, float(noise), faintest, not_positive(self.values[::-1], self.K))
+
 
 @dataclass(frozen=True)
 class Span:
-    """The span of landmarks: B (m x r) with B'K B = I, and the eigenvalues of K in it, descending."""
+    """The span of landmarks: phi(x) - phi(mean of the landmarks) = B'(z(x) - middle).
+
+    Attributes
+    ----------
+    B : (m + 1, r).
+    middle : (m + 1,) z of the mean of the landmarks.
+    noise : error of rounding in the covariance of k(x), about: of an eigenvalue, times the squared weights.
+    faintest : smallest eigenvalue of the centred K that is used.
+    advice : what to know.
+    """
 
     B: Array
-    smallest: float
-    values: Array
+    middle: Array
+    noise: float
+    faintest: float
     advice: str
 
-    @classmethod
-    def of(cls, K: Array, dtype: np.dtype[Any]) -> Span:
-        """Return what K holds above the rounding of tiles of a type."""
-        values, U = eigenpairs(K)
-        if values[-1] <= 0:
-            raise InputError(f"the kernel is not positive: the largest eigenvalue of its matrix is {values[-1]:.3g}")
-        m, trace = len(K), float(values.sum())
-        unit = float(np.finfo(dtype).eps) / 2
-        floor = max(np.sqrt(ABOVE_ROUNDING * unit / m) * trace, 4 * m * np.finfo(np.float64).eps * values[-1])
-        used = values > floor
-        return cls(
-            U[:, used] / np.sqrt(values[used]), float(values[used][0]), values[used][::-1], not_positive(values, K)
-        )
+    @property
+    def rank(self) -> int:
+        """Number of directions."""
+        return int(self.B.shape[1])
 
-    def blur(self, K: Array, dtype: np.dtype[Any]) -> float:
-        """Return how much rounding in the sums can add to an eigenvalue of the covariance, about."""
-        m = len(K)
-        entries = float(np.square(K).mean())
-        return float(np.finfo(dtype).eps / 2 * np.sqrt(m) * entries / self.smallest)
+    @property
+    def on_landmarks(self) -> Array:
+        """The directions as weights of landmarks, (m, r)."""
+        return np.asarray(self.B[:-1] + self.B[-1] / len(self.B[:-1]))
 
-    def needs_float64(self, K: Array, k: int) -> bool:
-        """Tell whether float32 tiles would lose too much, by the landmarks themselves."""
-        single = np.dtype(np.float32)
-        left_out = float(np.trace(K) - self.values.sum())
-        spread = float(np.trace(K) - K.mean() * len(K))
-        # The first eigenvalue is mostly that of the mean.
-        expected = self.values[min(k, len(self.values) - 1)] / len(K)
-        return left_out > TOLERATED * spread or self.blur(K, single) > TOLERATED * expected
+    def coordinates(self, kernel: Kernel, landmarks: Array, X: Array) -> Array:
+        """Return phi(x) - phi(mean of the landmarks) of rows, (t, r), in float64."""
+        z = np.array(LandmarkMap(kernel, landmarks.astype(np.float64))(X.astype(np.float64)))
+        return np.asarray((z - self.middle) @ self.B)
+
+
+def needs_float64(spectrum: Spectrum, kernel: Kernel, landmarks: Array, others: Array, k: int) -> bool:
+    """Tell whether float32 tiles would lose too much, by what they make of other samples."""
+    single, double = (spectrum.span(np.dtype(t)) for t in (np.float32, np.float64))
+    wanted = max(float(spectrum.values[min(k, len(spectrum.values)) - 1]), np.finfo(np.float64).tiny)
+    expected = wanted / len(landmarks)
+    largest = float(np.abs(np.diagonal(spectrum.K)).max())
+    # Rounding of the values themselves, beside what they differ by.
+    rounded = float(np.finfo(np.float32).eps) * largest > TOLERATED / 10 * spectrum.spread
+    if rounded or single.noise / wanted > TOLERATED * expected or single.noise / single.faintest > SPURIOUS * expected:
+        return True
+    if not len(others):
+        return single.rank < double.rank
+    held = [float(np.square(span.coordinates(kernel, landmarks, others)).sum()) for span in (single, double)]
+    return held[0] < (1 - TOLERATED) * held[1]
 
 
 def eigenpairs(K: Array) -> tuple[Array, Array]:
@@ -148,30 +226,23 @@ def kernel_matrix(kernel: Kernel, landmarks: Array) -> Array:
 def solve_exact(K: Array, k: int) -> KernelSolution:
     """Return the components from the kernel matrix of all samples, centred: no sweep."""
     n = len(K)
-    centre = K.mean(axis=0)
-    total = float(np.trace(K) - n * centre.mean()) / (n - 1)
+    spectrum = Spectrum.of(K)
+    total = float(np.sum(spectrum.values)) / (n - 1)
     check_spread(total, float(np.trace(K)) / n)
-    centred = K - centre[:, None] - centre[None, :] + centre.mean()
-    values, U = eigenpairs(centred)
-    advice = not_positive(values, K)
-    values, U = np.maximum(values[::-1][:k], 0.0), U[:, ::-1][:, :k]
+    values, U = np.maximum(spectrum.values[:k], 0.0), spectrum.U[:, :k]
     null = is_null(values, n)
     weights = np.where(null, 0.0, U / np.sqrt(np.where(null, 1.0, values)))
+    rounding = 4 * n * np.finfo(np.float64).eps * max(float(np.abs(np.diagonal(K)).max()), float(values[0]) / n)
+    certificate = np.where(null, np.inf, rounding / np.where(null, 1.0, values))
+    advice = joined(not_positive(spectrum.values[::-1], K), _null_advice(null))
     values = np.where(null, 0.0, values) / (n - 1)
-    with np.errstate(divide="ignore"):
-        certificate = np.where(null, np.inf, n * np.finfo(np.float64).eps * values[0] / values)
     return KernelSolution(
-        weights, centre, np.full(n, 1 / n), values, certificate, total, 0.0, 1.0, n, joined(advice, _null_advice(null))
+        weights, spectrum.means, np.full(n, 1 / n), values, certificate, total, 0.0, 1.0, n, advice
     )  # fmt: skip
 
 
-def solve_nystrom(sweeps: Sweeps, kernel: Kernel, landmarks: Array, K: Array, span: Span, k: int) -> KernelSolution:
-    """Return the components in a span of landmarks; one sweep over the matrix of inputs that `sweeps` has.
-
-    Parameters
-    ----------
-    K : kernel matrix of the landmarks.
-    """
+def solve_nystrom(sweeps: Sweeps, kernel: Kernel, landmarks: Array, span: Span, k: int) -> KernelSolution:
+    """Return the components in a span of landmarks; one sweep over the matrix of inputs that `sweeps` has."""
     inputs = sweeps.matrix
     sweeps.matrix = FeatureMatrix.of(inputs, LandmarkMap(kernel, landmarks, with_diagonal=True))
     try:
@@ -179,36 +250,34 @@ def solve_nystrom(sweeps: Sweeps, kernel: Kernel, landmarks: Array, K: Array, sp
     finally:
         sweeps.matrix = inputs
     assert moments is not None
-    n = inputs.source.shape[0]
     check_finite(moments, kernel)
+    n, grown = inputs.source.shape[0], inputs.source.shape[0] / (inputs.source.shape[0] - 1)
     # The last feature is k(x, x).
-    S, centre = symmetric(scatter)[:-1, :-1], moments.mean[:-1]
+    S, centre, diagonal = symmetric(scatter)[:-1, :-1], moments.mean[:-1], float(moments.mean[-1])
     C = span.B.T @ S @ span.B
     C = (C + C.T) / (2 * (n - 1))
     in_span = float(np.trace(C))
-    mean_length = float(np.square(span.B.T @ centre).sum())
-    diagonal = float(moments.mean[-1])
-    # Sums of what the span holds, and of what there is, over n - 1.
-    whole = diagonal * n / (n - 1)
-    lost = max(0.0, whole - in_span - mean_length * n / (n - 1))
+    shift = span.B.T @ (centre - span.middle)
+    # Squared distances from the mean of the landmarks: of all, less what lies in the span.
+    distance = diagonal - 2 * centre[-1] + span.middle[-1]
+    lost = max(0.0, float(grown * (distance - shift @ shift)) - in_span)
     check_spread(in_span + lost, diagonal)
-    rank = len(span.values)
-    values, V, _ = leading_pairs(C, Wanted(min(k, rank), None, 1.0), in_span)
-    blur = span.blur(K, inputs.dtype)
-    null = np.concatenate(
-        [values <= max(blur, 64 * np.finfo(np.float64).eps * values[0]), np.ones(k - len(values), bool)]
-    )
-    values = np.where(null, 0.0, np.concatenate([values, np.zeros(k - len(values))]))
-    weights = np.zeros((len(K), k))
-    weights[:, : V.shape[1]] = span.B @ V
+    count = min(k, span.rank)
+    values, V, _ = leading_pairs(C, Wanted(count, None, 1.0), in_span)
+    values = np.append(values, np.zeros(k - count))
+    weights = np.zeros((len(landmarks), k))
+    weights[:, :count] = span.on_landmarks @ V
+    blur = span.noise * np.square(weights).sum(axis=0)
+    null = values <= np.maximum(blur, 64 * np.finfo(np.float64).eps * values[0])
     weights[:, null] = 0.0
-    with np.errstate(divide="ignore"):
-        certificate = np.where(null, np.inf, np.sqrt(lost / np.where(null, 1.0, values)) + blur / values)
-    kept = min(1.0, 1 - lost / whole)
-    mean_weights = span.B @ (span.B.T @ centre)
+    safe = np.where(null, 1.0, values)
+    rounding = np.sqrt(span.noise * blur) * float(np.linalg.norm(span.B[:-1]))
+    certificate = np.where(null, np.inf, np.sqrt(lost / safe) + rounding / safe)
+    kept = min(1.0, 1 - lost / (diagonal * grown))
+    mean_weights = 1 / len(landmarks) + span.on_landmarks @ shift
     return KernelSolution(
-        weights, centre, mean_weights, values, certificate, in_span + lost, lost, kept, rank,
-        joined(span.advice, _null_advice(null)),
+        weights, centre[:-1] + centre[-1], mean_weights, np.where(null, 0.0, values), certificate, in_span + lost, lost,
+        kept, span.rank, joined(span.advice, _null_advice(null)),
     )  # fmt: skip
 
 
@@ -225,7 +294,7 @@ def check_spread(total: float, diagonal: float) -> None:
     if total <= SMALLEST_SHARE * abs(diagonal):
         raise InputError(
             "the kernel is the same for all pairs of samples, to double precision: all samples are the same, or gamma "
-            "is much too small (try gamma='median'); there is nothing to find"
+            "is much too small ('median' or 'scale' choose it by the data); there is nothing to find"
         )
 
 

@@ -8,16 +8,24 @@ from typing import Any
 
 import click
 
-from streampca.cli.options import existing, shown_progress, source_options, stem
+from streampca.cli.options import existing, shown_progress, source_options, stem, together
 from streampca.cli.printing import print_pairs
 from streampca.errors import InputError
+
+applying_options = together(
+    click.option("--overwrite", is_flag=True, help="Replace a store that exists."),
+    source_options,
+    click.option("--memory", help="Limit on the resident size of the process, as 600MB."),
+    click.option("--threads", type=click.IntRange(min=1), help="Tasks at a time; all cores unless given."),
+    click.option("--json", "as_json", is_flag=True, help="Print JSON."),
+    click.option("--quiet", is_flag=True, help="Show no progress."),
+)
 
 
 @click.command()
 @click.argument("result", type=existing)
 @click.argument("source")
 @click.option("--out", type=existing, help="Store of the scores.  [default: NAME.scores.zarr]")
-@click.option("--overwrite", is_flag=True, help="Replace a store that exists.")
 @click.option(
     "--projection",
     type=click.Choice(["oadp", "simple"]),
@@ -28,11 +36,7 @@ from streampca.errors import InputError
 @click.option("--drop-ambiguous", is_flag=True, help="Leave out variants that are the same on both strands (A/T, C/G).")
 @click.option("--keep", type=existing, help="Use the samples of this list alone.")
 @click.option("--remove", type=existing, help="Do not use the samples of this list.")
-@source_options
-@click.option("--memory", help="Limit on the resident size of the process, as 600MB.")
-@click.option("--threads", type=click.IntRange(min=1), help="Tasks at a time; all cores unless given.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--quiet", is_flag=True, help="Show no progress.")
+@applying_options
 def project(
     result: Path, source: str, out: Path | None, overwrite: bool, projection: str, drop_ambiguous: bool,
     keep: Path | None, remove: Path | None, variable: str | None, sample_dims: str | None,
@@ -133,13 +137,8 @@ def _project_array(
 @click.argument("result", type=existing)
 @click.argument("source")
 @click.option("--out", type=existing, help="Store of the samples.  [default: NAME.denoised.zarr]")
-@click.option("--overwrite", is_flag=True, help="Replace a store that exists.")
 @click.option("--picture", type=existing, help="Draw the first ten, images or series, before and after, to this file.")
-@source_options
-@click.option("--memory", help="Limit on the resident size of the process, as 600MB.")
-@click.option("--threads", type=click.IntRange(min=1), help="Tasks at a time; all cores unless given.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--quiet", is_flag=True, help="Show no progress.")
+@applying_options
 def denoise(
     result: Path, source: str, out: Path | None, overwrite: bool, picture: Path | None, variable: str | None,
     sample_dims: str | None, memory: str | None, threads: int | None, as_json: bool, quiet: bool,
@@ -190,12 +189,7 @@ def _draw_denoised(data: Any, target: Path, picture: Path) -> None:
 @click.argument("result", type=existing)
 @click.argument("source")
 @click.option("--out", type=existing, help="Store of the values.  [default: NAME.imputed.zarr]")
-@click.option("--overwrite", is_flag=True, help="Replace a store that exists.")
-@source_options
-@click.option("--memory", help="Limit on the resident size of the process, as 600MB.")
-@click.option("--threads", type=click.IntRange(min=1), help="Tasks at a time; all cores unless given.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--quiet", is_flag=True, help="Show no progress.")
+@applying_options
 def impute(
     result: Path, source: str, out: Path | None, overwrite: bool, variable: str | None, sample_dims: str | None,
     memory: str | None, threads: int | None, as_json: bool, quiet: bool,

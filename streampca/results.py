@@ -298,6 +298,7 @@ def kernel_in(result: xarray.Dataset) -> KernelComponents:
         seconds=0.0,
         advice=str(a["advice"]),
         method=str(a["method"]),
+        missed=float(a.get("missed_variance", float("nan"))),
         ridge=ridge,
     )
 

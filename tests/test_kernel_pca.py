@@ -220,6 +220,21 @@ def test_landmarks_give_what_dense_nystrom_gives(name, choose, dtype, within):
     finite(model, scores)
 
 
+@pytest.mark.parametrize("choose", CHOICES)
+@pytest.mark.parametrize(("d", "gamma"), [(2, 1.0), (5, 0.1), (20, 0.02)])
+def test_the_error_of_eigenvalues_is_estimated(d, gamma, choose):
+    x = np.random.default_rng(1).normal(size=(1500, d)) * np.linspace(2, 0.3, d)
+    exact = spectrum(rbf(gamma)(x, x))[:5]
+    for m in (40, 200):
+        model = KernelPCA(5, gamma=gamma, n_landmarks=m, landmarks=choose).fit(x)
+        error = exact / model.eigenvalues_ - 1
+        assert (error <= model.estimated_error_ + 1e-12).all()
+        # It says more than the bound by the trace, where what is missed lies along many directions.
+        bound = model._found.solution.lost / model.explained_variance_
+        assert (model.estimated_error_ <= (bound if d < 20 else 0.2 * bound)).all()
+        assert "too small" not in model.advice_
+
+
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("choose", CHOICES)
 def test_eigenvalues_come_up_to_the_exact_ones(choose, dtype):

@@ -23,7 +23,15 @@ from streampca.cli.options import (
     stem,
     together,
 )
-from streampca.cli.printing import COLUMNS, LATENT_COLUMNS, print_kernel, print_latent, print_plan, print_result
+from streampca.cli.printing import (
+    COLUMNS,
+    KERNEL_COLUMNS,
+    LATENT_COLUMNS,
+    print_kernel,
+    print_latent,
+    print_plan,
+    print_result,
+)
 from streampca.errors import InputError
 
 if TYPE_CHECKING:
@@ -304,7 +312,7 @@ def kpca(
             return
         check_output(target, overwrite)
         found, attributes = kernel_to_store(data, request, target, overwrite, parameters)
-    print_kernel({name: getattr(found, name) for name in COLUMNS}, attributes, target, as_json)
+    print_kernel({name: getattr(found, name) for name in KERNEL_COLUMNS}, attributes, target, as_json)
 
 
 def _pruned(data: Any, progress: Progress, **parameters: Any) -> Any:

@@ -41,6 +41,7 @@ def print_plan(plan: Any, as_json: bool) -> None:
 
 
 COLUMNS = ("explained_variance", "explained_variance_ratio", "certificate")
+KERNEL_COLUMNS = (*COLUMNS, "estimated_error")
 LATENT_COLUMNS = ("explained_variance", "explained_variance_ratio")
 
 
@@ -50,7 +51,7 @@ def print_stored(path: Path, as_json: bool) -> None:
 
     result = load(path)
     if result.attrs["kind"] == "kpca":
-        print_kernel({name: result[name].values for name in COLUMNS}, result.attrs, path, as_json)
+        print_kernel({name: result[name].values for name in KERNEL_COLUMNS}, result.attrs, path, as_json)
         return
     if result.attrs["kind"] != "pca":
         columns = {name: result[name].values for name in LATENT_COLUMNS}
@@ -145,14 +146,15 @@ def print_kernel(columns: dict[str, Any], a: dict[str, Any], path: Path, as_json
             "advice",
         )  # fmt: skip
         facts = {key: a[key] for key in keys if key in a} | {"notes": json.loads(a["notes"])}
+        # Neither infinity nor NaN is JSON.
         table = {name: [value if value < float("inf") else None for value in c.tolist()] for name, c in columns.items()}
         click.echo(json.dumps({"result": str(path), **facts, **table}))
         return
-    click.echo("  i      variance    share  together  certificate")
+    click.echo("  i      variance    share  together  certificate  error, about")
     together = 0.0
-    for i, (value, share, bound) in enumerate(zip(*columns.values(), strict=True), start=1):
+    for i, (value, share, bound, error) in enumerate(zip(*columns.values(), strict=True), start=1):
         together += share
-        click.echo(f"{i:3d}  {value:12.6g}  {share:7.2%}  {together:8.2%}  {bound:11.1e}")
+        click.echo(f"{i:3d}  {value:12.6g}  {share:7.2%}  {together:8.2%}  {bound:11.1e}  {error:12.1e}")
     click.echo(_kernel_line(a))
     click.echo(
         f"{a['n_samples']} samples x {a['n_features']} features: {a['n_sweeps']} sweeps in all, "

@@ -117,6 +117,7 @@ def kernel_variables(
         "explained_variance_ratio": (component, found.explained_variance_ratio),
         "eigenvalue": (component, found.eigenvalues),
         "certificate": (component, found.certificate),
+        "estimated_error": (component, found.estimated_error),
     }
     if found.fourier:
         variables["frequencies"] = (("frequency", *features.dims), found.points.reshape(-1, *sizes))
@@ -157,6 +158,7 @@ KERNEL_NAMES = {
     "explained_variance_ratio": "share of the variance in feature space, at least",
     "eigenvalue": "eigenvalues of the centred kernel matrix of all samples",
     "certificate": "bound on ||C v - lambda v|| / lambda for the covariance C in feature space",
+    "estimated_error": "how far exact eigenvalues may be above these, as a share of them; by a sample",
     "weights": "of the features of landmarks in each component; scores are (k(x, landmarks) - kernel_mean) weights",
     "kernel_mean": "mean over the samples of the kernel with each landmark",
     "mean_weights": "of the features of landmarks in the mean",
@@ -215,7 +217,12 @@ def kernel_attributes(
     kernel, solution = found.kernel, found.solution
     more: dict[str, Any] = {}
     if not found.fourier:
-        more = {"kept_trace": solution.kept, "kept_variance": found.kept_variance, "lost_variance": solution.lost}
+        more = {
+            "kept_trace": solution.kept,
+            "missed_variance": found.missed,
+            "kept_variance": found.kept_variance,
+            "lost_variance": solution.lost,
+        }
     if found.ridge is not None:
         more["anchor_gamma"] = found.ridge.gamma
     return {

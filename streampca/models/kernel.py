@@ -145,6 +145,7 @@ class KernelComponents:
     solution : weights, eigenvalues, certificates.
     scaling : of the inputs.
     missing : (d,) missing values of each feature.
+    missed : largest variance along any one direction that the landmarks miss, estimated by a sample.
     ridge : map from scores back to samples, if asked for.
     """
 
@@ -161,6 +162,7 @@ class KernelComponents:
     seconds: float
     advice: str
     method: str
+    missed: float = 0.0
     ridge: RidgeMap | None = None
     notes: tuple[str, ...] = ()
     converged: bool = True
@@ -200,6 +202,12 @@ class KernelComponents:
     def kept_variance(self) -> float:
         """Share of the variance in feature space that the landmarks keep, at least."""
         return 1 - self.solution.lost / self.solution.total
+
+    @property
+    def estimated_error(self) -> Array:
+        """How far an exact eigenvalue may be above the one found, as a share of it; estimated by a sample."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(self.solution.values > 0, self.missed / self.solution.values, np.inf)
 
     @property
     def total_variance(self) -> float:

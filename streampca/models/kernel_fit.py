@@ -37,6 +37,7 @@ from streampca.solvers.nystrom import (
     Spectrum,
     joined,
     kernel_matrix,
+    missed_by,
     needs_float64,
     solve_exact,
     solve_nystrom,
@@ -49,8 +50,8 @@ Array = NDArray[Any]
 
 # Rows that gamma, the centre and the type of the tiles are chosen by.
 SAMPLE = 1000
-# Rows more, that tell what float32 tiles would lose.
-CHECKED = 250
+# Rows more, that tell what float32 tiles would lose, and what the landmarks miss; and the fewest that do.
+CHECKED, MIN_CHECKED = 1000, 50
 # Rows, as a multiple of the landmarks, that these are chosen from before all data are looked at.
 FROM_SAMPLE = {"uniform": 1, "kmeans": 4, "leverage": 8, "fourier": 0}
 # "auto" takes half as many landmarks again until the target is reached, and no more than the last.
@@ -59,8 +60,9 @@ MORE, MOST_LANDMARKS = 1.5, 16_384
 LARGEST_COVARIANCE = 6_000
 # Float32 is used where it gives the exponents of the kernel to this.
 EXPONENT = 1e-5
-# Below this share of the trace the landmarks are said to be too few.
-FEW = 0.5
+# Below this share of the variance the landmarks are said to be too few; but if they keep so much of the trace, the
+# kernel hardly differs between samples.
+FEW, NEARLY_ALL = 0.5, 0.999
 
 
 def sample_count(request: KernelRequest, shape: tuple[int, int], m: int, limit: int) -> int:
@@ -290,7 +292,11 @@ class _Fit:
             points = self._in_float64(points, needs_float64(spectrum, kernel, points, others, k))
         span = spectrum.span(self.sweeps.matrix.dtype)
         solution = solve_nystrom(self.sweeps, kernel, points, span, k)
-        return self._found(kernel, points, solution, request.landmarks)
+        found = self._found(kernel, points, solution, request.landmarks)
+        # Too few others tell nothing; all the variance that is missed may then be along one direction.
+        enough = len(others) >= MIN_CHECKED
+        missed = min(solution.lost, missed_by(span, kernel, points, others)) if enough else solution.lost
+        return replace(found, missed=missed)
 
     def _chosen(self, sample: Array, kernel: Kernel, m: int) -> Array:
         """Return the landmarks."""
@@ -330,7 +336,7 @@ class _Fit:
             found.vectors, found.scaling.mean, None, found.values, found.certificate, found.trace, 0.0, 1.0, m,
             found.advice,
         )  # fmt: skip
-        return self._found(kernel, features.frequencies, solution, "fourier", sample)
+        return replace(self._found(kernel, features.frequencies, solution, "fourier", sample), missed=float("nan"))
 
     def _found(
         self, kernel: Kernel, points: Array, solution: KernelSolution, method: str, samples: Array | None = None
@@ -364,7 +370,7 @@ def _too_few(kernel: Kernel, solution: KernelSolution, method: str) -> str:
         return ""
     share, values = 1 - solution.lost / solution.total, solution.values
     has_gamma = kernel.function is None and kernel.name not in WITHOUT_GAMMA
-    if share < FEW <= solution.kept and has_gamma:
+    if share < FEW and solution.kept > NEARLY_ALL and has_gamma:
         return (
             f"the kernel hardly differs between samples, too little to be told from rounding: gamma={kernel.gamma:.3g} "
             "is too small; try gamma='median'"

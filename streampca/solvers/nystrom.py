@@ -189,6 +189,18 @@ def needs_float64(spectrum: Spectrum, kernel: Kernel, landmarks: Array, others: 
     return held[0] < (1 - TOLERATED) * held[1]
 
 
+def missed_by(span: Span, kernel: Kernel, landmarks: Array, others: Array) -> float:
+    """Return the largest variance along any one direction that the span misses, by other samples.
+
+    It is the norm of (I - P) C (I - P), estimated by that of a sample, which is too large rather than too small. No
+    exact eigenvalue is further above the one found: C = X'X for X of two parts, and X X' is the sum of theirs.
+    """
+    y = span.coordinates(kernel, landmarks, others)
+    r = kernel.values(others.astype(np.float64), landmarks.astype(np.float64)).mean(axis=1)
+    left = kernel_matrix(kernel, others) - r[:, None] - r[None, :] + span.middle[-1] - y @ y.T
+    return max(0.0, float(eigenpairs(left)[0][-1]) / len(others))
+
+
 def eigenpairs(K: Array) -> tuple[Array, Array]:
     """Return all eigenvalues of a symmetric matrix, ascending, and eigenvectors."""
     from scipy.linalg import eigh

@@ -138,6 +138,9 @@ def footprint(
     chunk = math.prod(source.chunks) * source.item_bytes
     many_chunks = slab > chunk
     reading = slab + int(source.overhead * chunk) + (int(chunk) if many_chunks and source.overhead else 0)
+    if slab < chunk and source.overhead:
+        # Part of a chunk is taken from all of it.
+        reading += int(chunk)
     if isinstance(source, DaskSource):
         reading = 2 * slab  # the blocks, and the same joined
     waiting = min(len(plan.partitions), math.ceil(math.log2(max(2, len(plan.partitions)))) + 1)

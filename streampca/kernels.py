@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -50,9 +51,20 @@ class Kernel:
         """Tell whether all points may be moved."""
         return self.name in MOVABLE
 
-    def values(self, X: Array, Y: Array, out: Array | None = None) -> Array:
+    def values(self, X: Array, Y: Array) -> Array:
         """Return k(x, y) of all pairs of rows, (len(X), len(Y)), in the type of X."""
-        K = np.empty((len(X), len(Y)), X.dtype) if out is None else out
+        return self.with_prepared(X, self.prepared(Y, X.dtype), np.empty((len(X), len(Y)), X.dtype))
+
+    def prepared(self, Y: Array, dtype: Any) -> Array:
+        """Return what is needed of Y for many X of a type."""
+        if self.name == "rbf":
+            return _rbf_columns(Y, self.gamma, dtype)
+        if self.name == "laplacian":
+            return Y.astype(np.float64, copy=False)
+        return (_unit_rows(Y) if self.name == "cosine" else Y).astype(dtype, copy=False)
+
+    def with_prepared(self, X: Array, Y: Array, K: Array) -> Array:
+        """Write k(x, y) of all pairs of rows to K, for Y as prepared."""
         if self.function is not None:
             found = np.asarray(self.function(X, Y))
             if found.shape != K.shape:
@@ -69,9 +81,7 @@ class Kernel:
 
             np.multiply(cdist(X, Y, "cityblock"), -self.gamma, out=K, casting="unsafe")
             return np.exp(K, out=K)
-        if self.name == "cosine":
-            X, Y = _unit_rows(X), _unit_rows(Y)
-        np.matmul(X, Y.T.astype(X.dtype, copy=False), out=K)
+        np.matmul(_unit_rows(X) if self.name == "cosine" else X, Y.T, out=K)
         return self._of_products(K)
 
     def _of_products(self, products: Array) -> Array:
@@ -97,19 +107,28 @@ class Kernel:
         return self._of_products(np.einsum("ij,ij->i", X, X))
 
 
-def _rbf(X: Array, Y: Array, gamma: float, K: Array) -> Array:
+def _rbf_columns(Y: Array, gamma: float, dtype: Any) -> Array:
+    """Return 2 g y, 1 and -g |y|^2 in each row."""
+    m, d = Y.shape
+    right = np.empty((m, d + 2), dtype)
+    np.multiply(Y, 2 * gamma, out=right[:, :d], casting="unsafe")
+    right[:, d] = 1
+    right[:, d + 1] = -gamma * np.einsum("ij,ij->i", Y, Y, dtype=np.float64)
+    return right
+
+
+def _rbf(X: Array, right: Array, gamma: float, K: Array) -> Array:
     """Write exp(-g |x - y|^2) to K: one product of rows with |x|^2 and |y|^2 as columns more gives the exponents."""
     d, dtype = X.shape[1], X.dtype
-    left, right = scratch("rbf rows", (len(X), d + 2), dtype), np.empty((len(Y), d + 2), dtype)
-    left[:, :d], right[:, :d] = X, 2 * gamma * Y
-    np.einsum("ij,ij->i", X, X, out=left[:, d])
-    left[:, d] *= -gamma
-    right[:, d] = left[:, d + 1] = 1
-    right[:, d + 1] = -gamma * np.einsum("ij,ij->i", Y, Y, dtype=np.float64)
-    strip = max(64, STRIP_BYTES // max(1, len(Y) * dtype.itemsize))
+    strip = max(64, STRIP_BYTES // max(1, len(right) * dtype.itemsize))
     for i in range(0, len(X), strip):
-        part = K[i : i + strip]
-        np.matmul(left[i : i + strip], right.T, out=part)
+        part, rows = K[i : i + strip], X[i : i + strip]
+        left = np.empty((len(rows), d + 2), dtype)
+        left[:, :d] = rows
+        np.einsum("ij,ij->i", rows, rows, out=left[:, d])
+        left[:, d] *= -gamma
+        left[:, d + 1] = 1
+        np.matmul(left, right.T, out=part)
         np.minimum(part, 0, out=part)
         np.exp(part, out=part)
     return K
@@ -139,12 +158,17 @@ class FeatureMap(Protocol):
 class LandmarkMap:
     """k(x, l) - r(x) for each landmark l, and r(x), the mean of k(x, l) over them; `with_diagonal`, then k(x, x).
 
-    Apart from their mean, the values of a kernel that hardly differ keep their digits.
+    Apart from their mean, the values of a kernel that hardly differ keep their digits. Landmarks are of the type of the
+    tiles.
     """
 
     kernel: Kernel
     landmarks: Array
     with_diagonal: bool = False
+
+    @cached_property
+    def _prepared(self) -> Array:
+        return self.kernel.prepared(self.landmarks, self.landmarks.dtype)
 
     @property
     def n_features(self) -> int:
@@ -155,7 +179,7 @@ class LandmarkMap:
         """Return the kernel of each row with each landmark."""
         m = len(self.landmarks)
         F = scratch("features", (len(A), self.n_features), A.dtype)
-        self.kernel.values(A, self.landmarks, out=F[:, :m])
+        self.kernel.with_prepared(A, self._prepared, F[:, :m])
         strip = max(64, STRIP_BYTES // (m * A.dtype.itemsize))
         for i in range(0, len(A), strip):
             part = F[i : i + strip]

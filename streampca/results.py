@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from streampca.errors import InputError
+from streampca.errors import InputError, curing_gaps
 from streampca.kernels import Kernel
 from streampca.matrix import Matrix
 from streampca.models.components import (
@@ -52,7 +52,7 @@ from streampca.models.latent import (
     with_posterior,
 )
 from streampca.models.latent_plan import imputing_sweeps
-from streampca.models.preimages import KernelDenoiser, LinearDenoiser, Restored, RidgeMap, Scores, check_invertible
+from streampca.models.preimages import KernelDenoiser, LinearDenoiser, Restored, RidgeMap, check_invertible
 from streampca.progress import Progress, silent
 from streampca.scaling import Scaling
 from streampca.solvers.factor_sweeps import Imputation
@@ -67,6 +67,8 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
+# What to do about missing values in samples that a result is applied to.
+CURE = "fill them, or fit with --missing mean"
 # Samples of one chunk of imputed genotypes.
 IMPUTED_CHUNK = 4096
 # What every result of a kind holds.
@@ -361,8 +363,10 @@ def impute_to_store(
 
         top = 2.0 if latent.genotypes else None
         statistic = Imputation(means, latent.factors, latent.scaling, axis, length, write, top)
-        count, _ = sweeps.run(statistic, "imputing", check=True)
-        sweeps.rest()
+        try:
+            count, _ = sweeps.run(statistic, "imputing", check=True)
+        finally:
+            sweeps.rest()
         save({}, {**samples.coords, **features.coords}, facts, store)
     return int(count[0])
 
@@ -404,8 +408,11 @@ def denoise_to_store(
         def write(start: int, rows: Array) -> None:
             array[start : start + len(rows)] = rows.reshape(-1, *features.sizes)
 
-        sweeps.run(Restored(denoiser, matrix.scaling, write), "denoising", check=True)
-        sweeps.rest()
+        try:
+            with curing_gaps(CURE):
+                sweeps.run(Restored(denoiser, matrix.scaling, write), "denoising", check=True)
+        finally:
+            sweeps.rest()
         save({}, {**samples.coords, **features.coords}, facts, store)
 
 
@@ -419,7 +426,7 @@ def _denoising(
         found = kernel_in(result)
         check_invertible(found)
         sweeps = kernel_sweeps(source, found, missing, memory, progress, "denoising")
-        return KernelDenoiser(found, Scores.of(found.map, found.solution, sweeps.matrix.dtype)), sweeps
+        return KernelDenoiser.of(found, sweeps.matrix.dtype), sweeps
     if kind != "pca" or result.attrs["genotypes"]:
         raise InputError(
             f"a result of kind {kind}{' of genotypes' if result.attrs['genotypes'] else ''} is not for denoising; give "
@@ -437,7 +444,8 @@ def project_to_store(
     """Write the scores of samples that are no genotypes on the components of a result; of `ppca` with deviations."""
     kind, missing = result.attrs["kind"], _missing_rule(result)
     if kind == "pca":
-        scores, _ = project(source, components_in(result), missing, memory, progress)
+        with curing_gaps(CURE):
+            scores, _ = project(source, components_in(result), missing, memory, progress)
         scores_to_store(scores, source.samples, path, overwrite, attributes)
     elif kind == "kpca":
         found = kernel_in(result)
@@ -445,7 +453,10 @@ def project_to_store(
         with writing(path, overwrite) as store:
             sweeps = kernel_sweeps(source, found, missing, memory, progress, "projecting")
             writer = _writer(store, ("scores",), sweeps.matrix, k)
-            scores = kernel_scores(found, sweeps, True, writer)
+            if writer is None:
+                sweeps = kernel_sweeps(source, found, missing, memory, progress, "projecting", held=k)
+            with curing_gaps(CURE):
+                scores = kernel_scores(found, sweeps, True, writer)
             variables, coords, facts = scores_variables(None if writer else scores, k, source.samples, attributes)
             save(variables, coords, facts, store)
     else:

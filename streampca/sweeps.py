@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -296,9 +297,14 @@ def _compute_on(client: Any, tasks: list[Delayed], root: Delayed, show: Callable
     return result
 
 
+def _on_one_thread(function: Callable[[Any], Any], block: Any) -> Any:
+    """Return the function of a block, with one thread of the BLAS: the same bits as a sweep gives."""
+    with one_blas_thread:
+        return function(block)
+
+
 def lazy_rows(array: Any, function: Callable[[Any], Any], n_columns: int, dtype: Any) -> Any:
     """Return a Dask array of `function` of each block of whole rows of another, not computed yet."""
     whole = array.rechunk({1: -1})
-    return whole.map_blocks(
-        function, dtype=dtype, chunks=(whole.chunks[0], (n_columns,)), meta=whole._meta.astype(dtype)
-    )
+    single = partial(_on_one_thread, function)
+    return whole.map_blocks(single, dtype=dtype, chunks=(whole.chunks[0], (n_columns,)), meta=whole._meta.astype(dtype))

@@ -126,10 +126,11 @@ def test_only_chunks_with_chosen_rows_are_read():
     assert sweeps.n_sweeps == 0
 
 
-def test_chunks_longer_than_a_partition_are_read_whole_and_once():
+def test_chunks_longer_than_a_slab_are_read_slab_by_slab():
     source = CountingSource(data(2000), (400, 6))
     sample_rows(sweeps_over(source, length=100, slab_length=100), np.array([10, 110, 210, 310, 1999]))
-    assert sorted(r[:2] for r in source.reads) == [(0, 400), (1600, 2000)]
+    # There may be no memory for more than a slab.
+    assert sorted(r[:2] for r in source.reads) == [(i, i + 100) for i in (*range(0, 400, 100), *range(1600, 2000, 100))]
 
 
 def test_many_scattered_rows_are_few_tasks(monkeypatch):

@@ -29,16 +29,15 @@ applying_options = together(
 @click.option(
     "--projection",
     type=click.Choice(["oadp", "simple"]),
-    default="oadp",
-    show_default=True,
-    help="oadp: without the shrinkage of a simple projection. Results of ppca give posterior means.",
+    help="Of genotypes: oadp, without the shrinkage of a simple projection. Results of ppca give posterior means.  "
+    "[default: oadp]",
 )
 @click.option("--drop-ambiguous", is_flag=True, help="Leave out variants that are the same on both strands (A/T, C/G).")
 @click.option("--keep", type=existing, help="Use the samples of this list alone.")
 @click.option("--remove", type=existing, help="Do not use the samples of this list.")
 @applying_options
 def project(
-    result: Path, source: str, out: Path | None, overwrite: bool, projection: str, drop_ambiguous: bool,
+    result: Path, source: str, out: Path | None, overwrite: bool, projection: str | None, drop_ambiguous: bool,
     keep: Path | None, remove: Path | None, variable: str | None, sample_dims: str | None,
     memory: str | None, threads: int | None, as_json: bool, quiet: bool,
 ) -> None:  # fmt: skip
@@ -59,13 +58,16 @@ def project(
 
     fitted = load(result)
     if not fitted.attrs["genotypes"]:
-        if drop_ambiguous or keep or remove:
-            raise InputError(f"{result}: --keep, --remove and --drop-ambiguous are for genotypes; leave them out")
+        if projection or drop_ambiguous or keep or remove:
+            raise InputError(
+                f"{result}: --projection, --keep, --remove and --drop-ambiguous are for genotypes; leave them out"
+            )
         target = out or Path(f"{stem(source)}.scores.zarr")
         _project_array(
             fitted, result, source, (variable, sample_dims), target, overwrite, memory, threads, as_json, quiet
         )
         return
+    projection = projection or "oadp"
     labels = variant_labels_in(fitted)
     data = open_genotypes(source, keep=keep, remove=remove, autosomes=False)
     target = out or Path(f"{stem(source)}.scores.zarr")

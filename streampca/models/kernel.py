@@ -224,6 +224,16 @@ class KernelComponents:
         return source.samples, source.features
 
 
+@dataclass(frozen=True)
+class _Checked:
+    """A sink that refuses what is no number."""
+
+    sink: Callable[[int, Array], None]
+
+    def __call__(self, start: int, rows: Array) -> None:
+        self.sink(start, finite_scores(rows))
+
+
 def kernel_scores(
     found: KernelComponents, sweeps: Sweeps, check: bool = False, sink: Callable[[int, Array], None] | None = None
 ) -> Array:
@@ -232,11 +242,18 @@ def kernel_scores(
     centre, weights = found.solution.projection
     sweeps.matrix = FeatureMatrix.of(inputs, found.map, Scaling(centre))
     try:
-        pieces, _ = sweeps.run(Projection(weights.astype(inputs.dtype), sink), "scores", check)
+        pieces, _ = sweeps.run(Projection(weights.astype(inputs.dtype), sink and _Checked(sink)), "scores", check)
     finally:
         sweeps.matrix = inputs
         sweeps.rest()
-    return np.concatenate(pieces)[:, :-1] if pieces else np.empty((0, weights.shape[1]), inputs.dtype)
+    return finite_scores(np.concatenate(pieces)[:, :-1]) if pieces else np.empty((0, weights.shape[1]), inputs.dtype)
+
+
+def finite_scores(scores: Array) -> Array:
+    """Return scores, or refuse those that overflow."""
+    if not np.isfinite(scores).all():
+        raise InputError("the kernel overflows on some of these samples, much larger than those fitted; leave them out")
+    return scores
 
 
 def kernel_sweeps(

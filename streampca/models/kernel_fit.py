@@ -48,10 +48,10 @@ from streampca.sweeps import Sweeps, one_blas_thread
 
 Array = NDArray[Any]
 
-# Rows that gamma, the centre and the type of the tiles are chosen by.
-SAMPLE = 1000
-# Rows more, that tell what float32 tiles would lose, and what the landmarks miss; and the fewest that do.
-CHECKED, MIN_CHECKED = 1000, 50
+# Rows that gamma and the centre are chosen by; and rows more, that tell what float32 tiles would lose and what the
+# landmarks miss. Of wide samples as many as take so many bytes, but these at least.
+SAMPLE, CHECKED = 1000, 1000
+SAMPLE_BYTES, LEAST_ROWS = 64 << 20, 50
 # Rows, as a multiple of the landmarks, that these are chosen from before all data are looked at.
 FROM_SAMPLE = {"uniform": 1, "kmeans": 4, "leverage": 8, "fourier": 0}
 # "auto" takes half as many landmarks again until the target is reached, and no more than the last.
@@ -65,12 +65,15 @@ EXPONENT = 1e-5
 FEW, NEARLY_ALL = 0.5, 0.999
 
 
-def sample_count(request: KernelRequest, shape: tuple[int, int], m: int, limit: int) -> int:
-    """Return how many rows landmarks and gamma are chosen from: as many as are useful, in an eighth of the memory."""
+def rows_of(count: int, shape: tuple[int, int], least: int = 0) -> int:
+    """Return how many rows to draw where so many are useful: the same whatever the memory limit."""
     n, d = shape
-    useful = max(SAMPLE, m * FROM_SAMPLE[request.landmarks]) + CHECKED
-    least = 2 if request.landmarks == "fourier" else m
-    return min(n, max(least, min(useful, limit // (8 * 8 * d))))
+    return min(n, max(least or LEAST_ROWS, min(count, SAMPLE_BYTES // (8 * d))))
+
+
+def candidates(request: KernelRequest, shape: tuple[int, int], m: int) -> int:
+    """Return how many rows m landmarks are chosen from, before all data are looked at."""
+    return 0 if request.landmarks == "fourier" else rows_of(m * FROM_SAMPLE[request.landmarks], shape, m)
 
 
 def plan_kernel(
@@ -84,17 +87,21 @@ def plan_kernel(
     partial = 8 * (m + 1) * (block_size(k) if not forms or (m >= n and not fourier) else m + 1)
     if request.landmarks in ("kmeans", "leverage"):
         partial = max(partial, 8 * m * (d + 1))
-    if request.fit_inverse:
-        partial = max(partial, 8 * MOST_ANCHORS * (MOST_ANCHORS + d))
+    anchors = min(MOST_ANCHORS, rows_of(CHECKED, source.shape) if fourier else m) if request.fit_inverse else 0
+    partial = max(partial, 8 * anchors * (anchors + d))
     planned = cut(source, 0, partial, widening=max(1.0, m / d))
     length = feature_tile_length(Scatter().tile_length(m, 4), d, 4)
     # Features and inputs of a tile with what the kernel makes of them, and the temporary of a product in strips.
     tile = 4 * length * (2 * m + 1) + 8 * length * (2 * d + k + 4) + 8 * min(STRIP, m) * m
-    # Sample, landmarks, weights; matrices of landmarks and their factors.
-    driver = 8 * (2 * sample_count(request, source.shape, m, limit) * d + 3 * m * (d + k))
-    driver += 8 * (6 * m * m if forms else m * (8 * block_size(k) + 13 * block_size(k) + 2 * k))
-    if request.fit_inverse:
-        driver += 8 * MOST_ANCHORS * (3 * MOST_ANCHORS + 2 * d)
+    # Samples, landmarks as they are and as the kernel needs them, weights; matrices of landmarks and their factors.
+    rows = candidates(request, source.shape, m) + rows_of(SAMPLE, source.shape) + rows_of(CHECKED, source.shape)
+    driver = 8 * (2 * rows * d + 4 * m * (d + k))
+    driver += 8 * (6 * m * m if forms else m * (21 * block_size(k) + 2 * k))
+    # Kernel and coordinates of the samples that tell what landmarks miss.
+    driver += 0 if fourier else 8 * min(n, CHECKED) * (3 * min(n, CHECKED) + 3 * m)
+    if anchors:
+        tile += 8 * (anchors * d + length * (d + anchors))
+        driver += 8 * anchors * (3 * anchors + 2 * d)
     need = footprint(source, planned, tile, partial, driver, process or process_bytes())
     what = f"kernel PCA with {m} {'features' if fourier else 'landmarks'}"
     return planned, need, threads_that_fit(need, limit, min(thread_count(), len(planned.partitions)), what)
@@ -172,7 +179,8 @@ class _Fit:
             # The sample promised more than all data keep.
             m = more
         if found.solution.kept < request.target:
-            short = f"the target of {request.target:.1%} was not reached: no more landmarks fit the memory limit"
+            why = "no more landmarks are taken" if m >= MOST_LANDMARKS else "no more landmarks fit the memory limit"
+            short = f"the target of {request.target:.1%} was not reached: {why}"
             found = replace(found, advice=joined(found.advice, short))
         return found
 
@@ -201,9 +209,8 @@ class _Fit:
         m = max(m, min(self.n, self.request.n_components or 1))
         while m < self.n:
             self._cut_for(m)
-            sample = self._sample(m + SAMPLE, m)
-            kernel = self._kernel(sample)
-            share = self._share(kernel, sample[:m], sample[m:].astype(np.float64))
+            kernel, sample, others = self._samples(m)
+            share = self._share(kernel, sample[:m], others.astype(np.float64))
             logger.info("%d landmarks keep about %.1f%% of the kernel's trace", m, 100 * share)
             more = self._more(m)
             if share >= self.request.target or more == m:
@@ -231,53 +238,56 @@ class _Fit:
             self.sweeps.matrix, partitions=planned.partitions, slab_length=planned.slab_length
         )  # fmt: skip
 
-    def _sample(self, count: int, seed: int = 0) -> Array:
-        """Return so many rows, drawn evenly, in random order."""
-        return sample_rows(self.sweeps, draw_rows(self.n, min(self.n, count), [self.request.seed, seed]))
+    def _drawn(self, count: int, purpose: int) -> Array:
+        """Return so many rows, drawn evenly, in random order; others for each purpose."""
+        return draw_rows(self.n, min(self.n, count), [self.request.seed, purpose])
 
-    def _kernel(self, sample: Array) -> Kernel:
-        """Return the kernel, with gamma from the first sample if it is to be found."""
+    def _samples(self, m: int) -> tuple[Kernel, Array, Array]:
+        """Return the kernel, rows to choose m landmarks from, and others that tell what these are worth; reads them.
+
+        All rows, in order, if m is their number. The first time, the kernel's gamma comes from rows of its own.
+        """
+        request, shape = self.request, (self.n, self.d)
+        exact = m >= self.n and request.landmarks != "fourier"
+        chosen = np.arange(self.n) if exact else self._drawn(candidates(request, shape, m), 0)
+        others = np.setdiff1d(self._drawn(rows_of(CHECKED, shape), 1), chosen[:m] if exact or self._uniform else [])
+        some = np.sort(self._drawn(rows_of(SAMPLE, shape), 2))
+        rows = np.unique(np.concatenate([chosen, others, some]))
+        found = sample_rows(self.sweeps, rows)
+        groups = [found[np.searchsorted(rows, group)] for group in (chosen, others, some)]
+        del found
         if self.kernel is None:
-            some = sample[draw_rows(len(sample), min(len(sample), SAMPLE), self.request.seed)]
-            self.kernel = self.request.with_gamma(gamma_of(self.request.gamma, self.request.name, some))
-        return self.kernel
+            self.kernel = request.with_gamma(gamma_of(request.gamma, request.name, groups[2]))
+            if self.kernel.movable and not request.learns_moments:
+                # Distances are differences of squares, which lose digits far from the origin.
+                centre = groups[2].mean(axis=0, dtype=np.float64)
+                self.sweeps.matrix = replace(self.sweeps.matrix, scaling=Scaling(centre))
+                groups = [(group - centre).astype(group.dtype) for group in groups]
+        if self.kernel.name == "rbf":
+            largest = max(float(np.square(group, dtype=np.float64).sum(axis=1).max(initial=0.0)) for group in groups)
+            self._use_float64(self.kernel.gamma * largest * float(np.finfo(np.float32).eps) > EXPONENT)
+        dtype = self.sweeps.matrix.dtype
+        return self.kernel, groups[0].astype(dtype, copy=False), groups[1].astype(dtype, copy=False)
 
-    def _centred(self, sample: Array, kernel: Kernel) -> Array:
-        """Let the inputs be centred by a sample, where the kernel allows it, and return the sample so."""
-        matrix = self.sweeps.matrix
-        assert matrix.scaling is not None
-        if not kernel.movable or self.request.learns_moments or matrix.scaling.mean.any():
-            return sample
-        # Distances are differences of squares, which lose digits far from the origin.
-        centre = sample.mean(axis=0, dtype=np.float64)
-        self.sweeps.matrix = replace(matrix, scaling=Scaling(centre))
-        return np.asarray((sample - centre).astype(matrix.dtype))
+    @property
+    def _uniform(self) -> bool:
+        return self.request.landmarks == "uniform"
 
-    def _in_float64(self, sample: Array, why: bool) -> Array:
+    def _use_float64(self, why: bool) -> None:
         """Change to float64 tiles if need be."""
         if why and self.sweeps.matrix.dtype != np.float64:
             logger.info("float32 tiles are not precise enough for this kernel; using float64")
             self.sweeps.matrix = replace(self.sweeps.matrix, dtype=np.dtype(np.float64))
-        return sample.astype(self.sweeps.matrix.dtype, copy=False)
 
     def _with_landmarks(self, m: int) -> KernelComponents:
         request = self.request
         self._cut_for(m)
-        if m >= self.n:
-            sample = sample_rows(self.sweeps, np.arange(self.n))
-        else:
-            sample = self._sample(sample_count(request, (self.n, self.d), m, self.limit))
-        kernel = self._kernel(sample)
-        sample = self._centred(sample, kernel)
-        if kernel.name == "rbf":
-            largest = kernel.gamma * float(np.square(sample, dtype=np.float64).sum(axis=1).max())
-            sample = self._in_float64(sample, largest * float(np.finfo(np.float32).eps) > EXPONENT)
+        kernel, sample, others = self._samples(m)
         k = request.count(self.n, m)
         if m >= self.n:
-            points = self._in_float64(sample, True)
-            K = kernel_matrix(kernel, points)
-            return self._found(kernel, points, solve_exact(K, k), "exact")
-        others = sample[max(m, len(sample) - CHECKED) if request.landmarks == "uniform" else -CHECKED :]
+            self._use_float64(why=True)
+            points = sample.astype(np.float64)
+            return self._found(kernel, points, solve_exact(kernel_matrix(kernel, points), k), "exact")
         points = self._chosen(sample, kernel, m)
         if not len(points):
             raise InputError(
@@ -289,12 +299,13 @@ class _Fit:
             k = min(k, len(points)) if request.n_components is None else k
         spectrum = Spectrum.of(kernel_matrix(kernel, points))
         if self.sweeps.matrix.dtype != np.float64:
-            points = self._in_float64(points, needs_float64(spectrum, kernel, points, others, k))
+            self._use_float64(needs_float64(spectrum, kernel, points, others, k))
+            points = points.astype(self.sweeps.matrix.dtype, copy=False)
         span = spectrum.span(self.sweeps.matrix.dtype)
         solution = solve_nystrom(self.sweeps, kernel, points, span, k)
         found = self._found(kernel, points, solution, request.landmarks)
         # Too few others tell nothing; all the variance that is missed may then be along one direction.
-        enough = len(others) >= MIN_CHECKED
+        enough = len(others) >= LEAST_ROWS // 2
         missed = min(solution.lost, missed_by(span, kernel, points, others)) if enough else solution.lost
         return replace(found, missed=missed)
 
@@ -309,12 +320,11 @@ class _Fit:
 
     def _with_fourier(self, m: int) -> KernelComponents:
         request = self.request
-        sample = self._sample(sample_count(request, (self.n, self.d), m, self.limit))
-        kernel = self._kernel(sample)
-        sample = self._centred(sample, kernel)
+        kernel, _, sample = self._samples(m)
         frequencies = draw_frequencies(kernel, m // 2, self.d, request.seed)
-        phases = float(np.abs(sample[:16] @ frequencies.T.astype(sample.dtype)).max())
-        sample = self._in_float64(sample, phases * float(np.finfo(np.float32).eps) > EXPONENT)
+        phases = float(np.abs(sample[:100] @ frequencies.T.astype(sample.dtype)).max())
+        self._use_float64(phases * float(np.finfo(np.float32).eps) > EXPONENT)
+        sample = sample.astype(self.sweeps.matrix.dtype, copy=False)
         features = FourierMap(frequencies.astype(self.sweeps.matrix.dtype))
         k = request.count(self.n, m)
         inputs = self.sweeps.matrix
@@ -336,7 +346,8 @@ class _Fit:
             found.vectors, found.scaling.mean, None, found.values, found.certificate, found.trace, 0.0, 1.0, m,
             found.advice,
         )  # fmt: skip
-        return replace(self._found(kernel, features.frequencies, solution, "fourier", sample), missed=float("nan"))
+        components = self._found(kernel, features.frequencies, solution, "fourier", sample)
+        return replace(components, missed=float("nan"), converged=found.converged)
 
     def _found(
         self, kernel: Kernel, points: Array, solution: KernelSolution, method: str, samples: Array | None = None

@@ -20,14 +20,15 @@ from streampca.models.kernel import (
     DEFAULT_TARGET,
     KernelComponents,
     KernelRequest,
+    finite_scores,
     kernel_scores,
     kernel_sweeps,
 )
 from streampca.models.kernel_fit import fit_kernel
-from streampca.models.preimages import KernelDenoiser, Restored, Scores, pre_images
+from streampca.models.preimages import RESTORED_ROWS, KernelDenoiser, Restored, Scores, pre_images
 from streampca.progress import Progress, silent
 from streampca.sources import Source
-from streampca.sweeps import Sweeps, lazy_rows
+from streampca.sweeps import Sweeps, lazy_rows, one_blas_thread
 
 if TYPE_CHECKING:
     import xarray
@@ -61,7 +62,8 @@ class KernelPCA(Estimator):
         Landmarks m. "auto" takes as many as keep `target` of the kernel's trace, as memory allows.
     landmarks : "uniform", "kmeans", "leverage" or "fourier"
         "uniform": samples drawn evenly, only the chunks that hold them are read. "kmeans": centres of k-means by
-        mini-batches, a sweep in all. "leverage": samples drawn by their ridge leverage, recursively, a sweep.
+        mini-batches, a sweep in all (three, where partitions are few). "leverage": samples drawn by their
+        ridge leverage, recursively, a sweep.
         "fourier": no landmarks but m random Fourier features, of rbf and laplacian, for m too large for an m x m
         matrix.
     target : float
@@ -85,7 +87,7 @@ class KernelPCA(Estimator):
     Attributes
     ----------
     eigenvalues_ : (n_components,) of the centred kernel matrix of all samples, as scikit-learn gives them: never more
-        than the exact ones.
+        than the exact ones, except of Fourier features.
     explained_variance_ : eigenvalues_ / (n_samples - 1).
     explained_variance_ratio_ : share of the variance in feature space, at least.
     kept_trace_, kept_variance_ : share of the sum of k(x, x), and of the variance in feature space, that the landmarks
@@ -93,7 +95,8 @@ class KernelPCA(Estimator):
     certificate_ : (n_components,) bounds on |C v - lambda v| / lambda for the covariance C in feature space. For
         Fourier features those of their own covariance.
     estimated_error_ : (n_components,) how far exact eigenvalues may be above these, as a share of them, estimated by up
-        to 1,000 samples: mostly much less than the certificate says. Not known for Fourier features (NaN).
+        to 1,000 samples: mostly much less than the certificate says, but groups that are too rare to be among these are
+        not seen. Not known for Fourier features (NaN).
     landmarks_ : (n_landmarks_, n_features) in units of the data; for Fourier features the frequencies.
     weights_ : (n_landmarks_, n_components), v_i = sum_l weights_[l, i] phi(l).
     gamma_ : the number that gamma stood for.
@@ -212,8 +215,9 @@ class KernelPCA(Estimator):
         """Return the scores of samples, new ones or those fitted; one sweep. Dask in, lazy Dask out."""
         check_is_fitted(self)
         source, found = self._source(X, None, reset=False), self._found
-        sweeps = self._sweeps(source, "projecting", self.n_components_)
-        if type(X).__module__.startswith("dask.array"):
+        lazy = type(X).__module__.startswith("dask.array")
+        sweeps = self._sweeps(source, "projecting", 0 if lazy else self.n_components_)
+        if lazy:
             block = partial(_block_scores, found=found, missing=self.missing)
             return lazy_rows(X.reshape(source.shape), block, self.n_components_, np.dtype(found.tile_dtype))
         with curing_gaps(CURE):
@@ -235,8 +239,12 @@ class KernelPCA(Estimator):
                 f"scores of shape {scores.shape} cannot be mapped back; give samples x {self.n_components_} components"
             )
         dtype = np.result_type(scores.dtype, np.float32)
-        found = pre_images(self._found, scores.astype(dtype))
-        return np.asarray(self._found.scaling.restore(found).astype(dtype))
+        found = np.empty((len(scores), len(self._found.mean)), dtype)
+        with one_blas_thread:
+            for i in range(0, len(scores), RESTORED_ROWS):
+                part = pre_images(self._found, scores[i : i + RESTORED_ROWS].astype(dtype))
+                found[i : i + RESTORED_ROWS] = self._found.scaling.restore(part)
+        return found
 
     def denoise(self, X: Any) -> Any:
         """Return samples denoised: pre-images of their projections on the components; one sweep.
@@ -246,10 +254,10 @@ class KernelPCA(Estimator):
         check_is_fitted(self)
         source, found = self._source(X, None, reset=False), self._found
         sweeps = self._sweeps(source, "denoising", source.shape[1])
-        scores = Scores.of(found.map, found.solution, sweeps.matrix.dtype)
+        denoiser = KernelDenoiser.of(found, sweeps.matrix.dtype)
         try:
             with curing_gaps(CURE):
-                pieces, _ = sweeps.run(Restored(KernelDenoiser(found, scores), found.scaling), "denoising", check=True)
+                pieces, _ = sweeps.run(Restored(denoiser, found.scaling), "denoising", check=True)
         finally:
             sweeps.rest()
         return samples_like(X, np.concatenate(pieces), source)
@@ -260,6 +268,7 @@ class KernelPCA(Estimator):
         check_is_fitted(self)
         assert self._labels is not None
         parameters = {name: value for name, value in self.get_params().items() if name != "progress"}
+        parameters["kernel"] = self._found.kernel.name
         attributes = kernel_attributes(self._found, *self._origin, parameters)
         variables, coords = kernel_variables(self._found, *self._labels, self._scores)
         return as_dataset(variables, coords, attributes)
@@ -283,4 +292,6 @@ def _block_scores(block: Array, *, found: KernelComponents, missing: str) -> Arr
     if block.dtype.kind == "f" and not np.isfinite(block).all():
         Defects.of(block).refuse(missing, "a block of the Dask array")
         T[np.isnan(T)] = 0
-    return Scores.of(found.map, found.solution, T.dtype)(T)
+    scores = Scores.of(found.map, found.solution, T.dtype)
+    rows = [scores(T[i : i + RESTORED_ROWS]) for i in range(0, len(T), RESTORED_ROWS)]
+    return finite_scores(np.concatenate(rows) if rows else np.empty((0, scores.weights.shape[1]), T.dtype))

@@ -11,7 +11,7 @@ c = weights z + mean_weights. It is rarely the image of any x: a pre-image is an
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -235,6 +235,15 @@ class KernelDenoiser:
 
     found: KernelComponents
     scores: Scores
+
+    @classmethod
+    def of(cls, found: KernelComponents, dtype: Any) -> KernelDenoiser:
+        """Return what denoises tiles of a type."""
+        ridge = found.ridge
+        if ridge is not None:
+            ridge = replace(ridge, anchors=ridge.anchors.astype(dtype), weights=ridge.weights.astype(dtype))
+        found = replace(found, points=found.points.astype(dtype, copy=False), ridge=ridge)
+        return cls(found, Scores.of(found.map, found.solution, dtype))
 
     def __call__(self, A: Array) -> Array:
         """Return the rows of A, denoised."""

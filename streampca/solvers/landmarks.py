@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -89,7 +90,8 @@ def _holding(matrix: Matrix, rows: Array) -> Matrix:
         pieces = (rows - origins) // length
     else:
         length = matrix.source.chunks[0]
-        slab_length = max(1, matrix.slab_length // length) * length
+        # Slabs that are part of a chunk stay so: there is memory for these.
+        slab_length = matrix.slab_length if matrix.slab_length < length else matrix.slab_length // length * length
         origins, ends = np.zeros_like(rows), np.full_like(rows, matrix.n_block)
         pieces = rows // length
         within = pieces // max(1, int((stops - starts).max()) // length)
@@ -239,6 +241,10 @@ class Leverage:
     factor: Array
     ridge: float
 
+    @cached_property
+    def _prepared(self) -> Array:
+        return self.kernel.prepared(self.rows, self.rows.dtype)
+
     @classmethod
     def of(cls, kernel: Kernel, rows: Array, chances: Array, rank: int) -> Leverage:
         """Return the scores by these rows, whose ridge is the mean tail: sum of the eigenvalues beyond `rank`, over it.
@@ -261,7 +267,7 @@ class Leverage:
         least = ROUNDINGS * np.finfo(A.dtype).eps
         for rows in strips(len(A), m, A.dtype):
             part = A[rows]
-            K = self.kernel.values(part, self.rows, out=scratch("kernel", (len(part), m), A.dtype))
+            K = self.kernel.with_prepared(part, self._prepared, scratch("kernel", (len(part), m), A.dtype))
             shown = np.matmul(K, self.factor, out=scratch("products", (len(part), m), A.dtype))
             whole = np.maximum(self.kernel.diagonal(part).astype(np.float64), 0.0)
             left = whole - np.einsum("ij,ij->i", shown, shown, dtype=np.float64)

@@ -35,8 +35,10 @@ Array = NDArray[Any]
 
 # Float64 is used where float32 would leave out more than this share of the variance, or blur a component by more.
 TOLERATED = 1e-3
-# Rounding may add this share of the variance along a direction of the span; where it would add more, that is left out.
-BLURRED = 1e-3
+# Components more than are wanted, in case rounding made some of them.
+SPARE = 8
+# Kernel values beyond this cannot be squared and summed.
+LARGEST = 1e150
 # What rounding alone makes along the faintest direction is no larger than this share of the components wanted.
 SPURIOUS = 0.1
 # A kernel whose matrix has an eigenvalue further below zero than this, beside the largest, is none.
@@ -120,7 +122,8 @@ class Spectrum:
         # Of sums of products in tiles, and of the largest eigenvalue of such errors, as `rounding` has it.
         grown = unit * (32 + 2 * np.sqrt(m))
         noise = grown * self.spread**2
-        floor = max(grown * self.spread / BLURRED, 4 * np.sqrt(m) * unit * largest, 4 * m * double * largest)
+        # Where rounding magnified by 1 / L is as large as the variance L / m that landmarks themselves have.
+        floor = max(np.sqrt(m * grown) * self.spread, 4 * np.sqrt(m) * unit * largest, 4 * m * double * largest)
         used = self.values > floor
         B = self.U[:, used] / np.sqrt(self.values[used])
         B -= B.mean(axis=0)
@@ -129,13 +132,16 @@ class Spectrum:
         # The mean of the landmarks, as far as it is not in the span of their differences.
         apart = common - float(inside @ inside)
         top, bottom = [B], [np.zeros(B.shape[1])]
-        if apart > max(64 * np.sqrt(m) * unit * abs(common), 0.0):
+        if apart > max(64 * np.sqrt(m) * unit * abs(common), floor / m):
             top.append(-(B @ inside)[:, None] / np.sqrt(apart))
             bottom.append(np.array([1 / np.sqrt(apart)]))
         both = np.vstack([np.hstack(top), np.concatenate(bottom)[None, :]])
         middle = np.append(self.means - common, common)
-        faintest = float(self.values[used][-1]) if used.any() else np.inf
-        return Span(both, middle, float(noise), faintest, not_positive(self.values[::-1], self.K))
+        L = self.values[used]
+        faintest = float(L[-1]) if used.any() else np.inf
+        # Errors along many directions are as likely up as down.
+        blur = noise * min(float(np.sum(1 / L)), 4 * float(np.sqrt(np.sum(1 / L**2)))) + 4 * m * double * largest
+        return Span(both, middle, float(noise), float(blur), faintest, not_positive(self.values[::-1], self.K))
 
 
 @dataclass(frozen=True)
@@ -147,6 +153,7 @@ class Span:
     B : (m + 1, r).
     middle : (m + 1,) z of the mean of the landmarks.
     noise : error of rounding in the covariance of k(x), about: of an eigenvalue, times the squared weights.
+    blur : that of the whole variance in the span.
     faintest : smallest eigenvalue of the centred K that is used.
     advice : what to know.
     """
@@ -154,6 +161,7 @@ class Span:
     B: Array
     middle: Array
     noise: float
+    blur: float
     faintest: float
     advice: str
 
@@ -192,8 +200,9 @@ def needs_float64(spectrum: Spectrum, kernel: Kernel, landmarks: Array, others: 
 def missed_by(span: Span, kernel: Kernel, landmarks: Array, others: Array) -> float:
     """Return the largest variance along any one direction that the span misses, by other samples.
 
-    It is the norm of (I - P) C (I - P), estimated by that of a sample, which is too large rather than too small. No
-    exact eigenvalue is further above the one found: C = X'X for X of two parts, and X X' is the sum of theirs.
+    It is the norm of (I - P) C (I - P), estimated by that of a sample, which is too large rather than too small, unless
+    groups are so rare that the sample has none of them. No exact eigenvalue is further above the one found: C = X'X for
+    X of two parts, and X X' is the sum of theirs.
     """
     y = span.coordinates(kernel, landmarks, others)
     r = kernel.values(others.astype(np.float64), landmarks.astype(np.float64)).mean(axis=1)
@@ -227,10 +236,10 @@ def kernel_matrix(kernel: Kernel, landmarks: Array) -> Array:
     points = landmarks.astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
         K = kernel.values(points, points)
-    if not np.isfinite(K).all():
+    if not np.abs(K).max() < LARGEST:
         raise InputError(
-            f"the kernel ({kernel.name}) is infinite or no number on these data; scale them (scale='unit'), or lower "
-            "gamma and degree"
+            f"the kernel ({kernel.name}) is too large, or no number, on these data; scale them (scale='unit'), or "
+            "lower gamma and degree"
         )
     return (K + K.T) / 2
 
@@ -272,23 +281,25 @@ def solve_nystrom(sweeps: Sweeps, kernel: Kernel, landmarks: Array, span: Span, 
     shift = span.B.T @ (centre - span.middle)
     # Squared distances from the mean of the landmarks: of all, less what lies in the span.
     distance = diagonal - 2 * centre[-1] + span.middle[-1]
-    lost = max(0.0, float(grown * (distance - shift @ shift)) - in_span)
+    # Rounding must not hide what is lost.
+    lost = max(0.0, float(grown * (distance - shift @ shift)) - in_span) + span.blur
     check_spread(in_span + lost, diagonal)
-    count = min(k, span.rank)
-    values, V, _ = leading_pairs(C, Wanted(count, None, 1.0), in_span)
-    values = np.append(values, np.zeros(k - count))
-    weights = np.zeros((len(landmarks), k))
-    weights[:, :count] = span.on_landmarks @ V
+    values, V, _ = leading_pairs(C, Wanted(min(k + SPARE, span.rank), None, 1.0), in_span)
+    weights = span.on_landmarks @ V
     blur = span.noise * np.square(weights).sum(axis=0)
-    null = values <= np.maximum(blur, 64 * np.finfo(np.float64).eps * values[0])
-    weights[:, null] = 0.0
-    safe = np.where(null, 1.0, values)
-    rounding = np.sqrt(span.noise * blur) * float(np.linalg.norm(span.B[:-1]))
-    certificate = np.where(null, np.inf, np.sqrt(lost / safe) + rounding / safe)
-    kept = min(1.0, 1 - lost / (diagonal * grown))
+    # Those that rounding alone may have made are none.
+    sound = np.flatnonzero(values > np.maximum(blur, 64 * np.finfo(np.float64).eps * values[0]))[:k]
+    null = np.arange(k) >= len(sound)
+    rounding = np.sqrt(span.noise * blur[sound]) * float(np.linalg.norm(span.B[:-1]))
+    bounds = np.sqrt(lost / values[sound]) + rounding / values[sound]
+    empty = k - len(sound)
+    values = np.append(values[sound], np.zeros(empty))
+    weights = np.hstack([weights[:, sound], np.zeros((len(landmarks), empty))])
+    certificate = np.append(bounds, np.full(empty, np.inf))
+    kept = 1 - lost / (diagonal * grown)
     mean_weights = 1 / len(landmarks) + span.on_landmarks @ shift
     return KernelSolution(
-        weights, centre[:-1] + centre[-1], mean_weights, np.where(null, 0.0, values), certificate, in_span + lost, lost,
+        weights, centre[:-1] + centre[-1], mean_weights, values, certificate, in_span + lost, lost,
         kept, span.rank, joined(span.advice, _null_advice(null)),
     )  # fmt: skip
 

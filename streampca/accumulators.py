@@ -248,11 +248,45 @@ class Projection(Statistic):
 
     def finish(self, value: list[Array], start: int) -> list[Array]:
         """Join the pieces, and give them to the sink if there is one."""
-        rows = np.concatenate(value)
-        if self.sink is None:
-            return [rows]
-        self.sink(start, rows)
+        return _handed_on(value, start, self.sink)
+
+
+@dataclass(frozen=True)
+class RowsOf(Statistic):
+    """What a function makes of the rows of A, as a list of pieces in order.
+
+    With a `sink`, the rows of a partition go there as (start, rows), and nothing is handed on.
+
+    Parameters
+    ----------
+    most : rows of a tile, at most: fewer, where the function needs much memory for each.
+    """
+
+    function: Callable[[Array], Array]
+    sink: Callable[[int, Array], None] | None = None
+    most: int = SCATTER_TILE_LENGTH
+
+    def tile_length(self, n_full: int, itemsize: int) -> int:
+        return min(self.most, super().tile_length(n_full, itemsize))
+
+    def zero(self, n_full: int) -> list[Array]:
         return []
+
+    def update(self, value: list[Array], A: Array, start: int) -> None:
+        """Append what becomes of this tile."""
+        value.append(self.function(A))
+
+    def finish(self, value: list[Array], start: int) -> list[Array]:
+        """Join the pieces, and give them to the sink if there is one."""
+        return _handed_on(value, start, self.sink)
+
+
+def _handed_on(pieces: list[Array], start: int, sink: Callable[[int, Array], None] | None) -> list[Array]:
+    rows = np.concatenate(pieces)
+    if sink is None:
+        return [rows]
+    sink(start, rows)
+    return []
 
 
 @dataclass(frozen=True)

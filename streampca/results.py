@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
+from streampca.accumulators import RowsOf
 from streampca.errors import InputError, curing_gaps
 from streampca.kernels import Kernel
 from streampca.matrix import Matrix
@@ -52,7 +53,7 @@ from streampca.models.latent import (
     with_posterior,
 )
 from streampca.models.latent_plan import imputing_sweeps
-from streampca.models.preimages import KernelDenoiser, LinearDenoiser, Restored, RidgeMap, check_invertible
+from streampca.models.preimages import RESTORED_ROWS, KernelDenoiser, LinearDenoiser, RidgeMap, check_invertible
 from streampca.progress import Progress, silent
 from streampca.scaling import Scaling
 from streampca.solvers.factor_sweeps import Imputation
@@ -401,7 +402,6 @@ def denoise_to_store(
             raise InputError(f"{source.name}: has blocks of uneven length, which need one task at a time; rechunk it")
         sweeps.threads = 1
     facts = {"format_version": FORMAT_VERSION, "kind": "denoised", "source": source.name, **attributes}
-    assert matrix.scaling is not None
     with writing(path, overwrite) as store:
         array = _like_samples(store, "denoised", samples, features, (length, *features.sizes), matrix.dtype)
 
@@ -410,7 +410,7 @@ def denoise_to_store(
 
         try:
             with curing_gaps(CURE):
-                sweeps.run(Restored(denoiser, matrix.scaling, write), "denoising", check=True)
+                sweeps.run(RowsOf(denoiser, write, RESTORED_ROWS), "denoising", check=True)
         finally:
             sweeps.rest()
         save({}, {**samples.coords, **features.coords}, facts, store)
@@ -434,7 +434,8 @@ def _denoising(
         )
     components = components_in(result)
     check_width(source, components)
-    return LinearDenoiser(components.components), linear_sweeps(source, components, missing, memory, progress)
+    sweeps = linear_sweeps(source, components, missing, memory, progress)
+    return LinearDenoiser(components.components, components.scaling), sweeps
 
 
 def project_to_store(

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streampca.accumulators import Projection
+from streampca.accumulators import RowsOf
 from streampca.budget import cut, footprint, memory_limit, process_bytes, thread_count, threads_that_fit
 from streampca.errors import InputError
 from streampca.kernels import KERNELS, MOVABLE, FeatureMap, FourierMap, Kernel, LandmarkMap
-from streampca.matrix import FeatureMatrix, Matrix
-from streampca.models.preimages import RESTORED_ROWS, RidgeMap
+from streampca.matrix import Matrix
+from streampca.models.preimages import RESTORED_ROWS, RidgeMap, Scores
 from streampca.progress import Progress, silent
 from streampca.scaling import MISSING, Scaling, check_choice
 from streampca.solvers.nystrom import KernelSolution
@@ -29,6 +29,8 @@ DEFAULT_LANDMARKS = 1000
 DEFAULT_TARGET = 0.95
 # "auto" begins with so many landmarks.
 FIRST_LANDMARKS = 64
+# Rows whose scores are made at a time: their features stay near the cache.
+SCORED_ROWS = 512
 CURE = "fill them (PPCA can: `impute`), or use missing='mean'"
 
 
@@ -238,15 +240,13 @@ def kernel_scores(
     found: KernelComponents, sweeps: Sweeps, check: bool = False, sink: Callable[[int, Array], None] | None = None
 ) -> Array:
     """Sweep for the scores of the samples of a matrix of inputs; into the sink, if given."""
-    inputs = sweeps.matrix
-    centre, weights = found.solution.projection
-    sweeps.matrix = FeatureMatrix.of(inputs, found.map, Scaling(centre))
+    dtype = sweeps.matrix.dtype
+    scores = Scores.of(found.map, found.solution, dtype)
     try:
-        pieces, _ = sweeps.run(Projection(weights.astype(inputs.dtype), sink and _Checked(sink)), "scores", check)
+        pieces, _ = sweeps.run(RowsOf(scores, sink and _Checked(sink), SCORED_ROWS), "scores", check)
     finally:
-        sweeps.matrix = inputs
         sweeps.rest()
-    return finite_scores(np.concatenate(pieces)[:, :-1]) if pieces else np.empty((0, weights.shape[1]), inputs.dtype)
+    return finite_scores(np.concatenate(pieces)) if pieces else np.empty((0, len(found.solution.values)), dtype)
 
 
 def finite_scores(scores: Array) -> Array:

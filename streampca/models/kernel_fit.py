@@ -220,7 +220,7 @@ class _Fit:
 
     def _share(self, kernel: Kernel, landmarks: Array, others: Array) -> float:
         """Return the share of the trace of the kernel of other samples that landmarks keep."""
-        span = Spectrum.of(kernel_matrix(kernel, landmarks)).span(np.dtype(np.float64))
+        span = Spectrum.of(kernel_matrix(kernel, landmarks)).span(np.dtype(np.float64), self.n)
         with np.errstate(over="ignore", invalid="ignore"):
             held = np.square(span.coordinates(kernel, landmarks, others)).sum(axis=1)
             r = kernel.values(others, landmarks.astype(np.float64)).mean(axis=1)
@@ -299,9 +299,9 @@ class _Fit:
             k = min(k, len(points)) if request.n_components is None else k
         spectrum = Spectrum.of(kernel_matrix(kernel, points))
         if self.sweeps.matrix.dtype != np.float64:
-            self._use_float64(needs_float64(spectrum, kernel, points, others, k))
+            self._use_float64(needs_float64(spectrum, kernel, points, others, k, self.n))
             points = points.astype(self.sweeps.matrix.dtype, copy=False)
-        span = spectrum.span(self.sweeps.matrix.dtype)
+        span = spectrum.span(self.sweeps.matrix.dtype, self.n)
         solution = solve_nystrom(self.sweeps, kernel, points, span, k)
         found = self._found(kernel, points, solution, request.landmarks)
         # Too few others tell nothing; all the variance that is missed may then be along one direction.

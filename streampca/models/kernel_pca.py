@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from streampca.accumulators import RowsOf
 from streampca.errors import InputError, curing_gaps
 from streampca.matrix import Defects
 from streampca.models.dataset import as_dataset, kernel_attributes, kernel_variables
@@ -25,7 +26,7 @@ from streampca.models.kernel import (
     kernel_sweeps,
 )
 from streampca.models.kernel_fit import fit_kernel
-from streampca.models.preimages import RESTORED_ROWS, KernelDenoiser, Restored, Scores, pre_images
+from streampca.models.preimages import RESTORED_ROWS, KernelDenoiser, Scores, pre_images
 from streampca.progress import Progress, silent
 from streampca.sources import Source
 from streampca.sweeps import Sweeps, lazy_rows, one_blas_thread
@@ -257,7 +258,7 @@ class KernelPCA(Estimator):
         denoiser = KernelDenoiser.of(found, sweeps.matrix.dtype)
         try:
             with curing_gaps(CURE):
-                pieces, _ = sweeps.run(Restored(denoiser, found.scaling), "denoising", check=True)
+                pieces, _ = sweeps.run(RowsOf(denoiser, most=RESTORED_ROWS), "denoising", check=True)
         finally:
             sweeps.rest()
         return samples_like(X, np.concatenate(pieces), source)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -84,10 +85,10 @@ class RidgeStatistic(Statistic):
         return RidgeSums(np.zeros((q, q)), np.zeros((q, n_full)))
 
     def update(self, value: RidgeSums, A: Array, start: int) -> None:  # noqa: ARG002
-        """Add the rows of A."""
-        features = self.ridge.features(self.scores(A))
+        """Add the rows of A, in float64: a small penalty needs the digits."""
+        features = self.ridge.features(self.scores(A).astype(np.float64))
         value.gram += features.T @ features
-        value.cross += features.T @ (A - self.ridge.offset.astype(A.dtype))
+        value.cross += features.T @ (A - self.ridge.offset)
 
 
 @dataclass(frozen=True)
@@ -104,11 +105,13 @@ class Scores:
         centre, weights = solution.projection
         return cls(map, centre.astype(dtype), weights.astype(dtype))
 
+    @cached_property
+    def _origin(self) -> Array:
+        return np.asarray(self.centre.astype(np.float64) @ self.weights).astype(self.weights.dtype)
+
     def __call__(self, A: Array) -> Array:
         """Return the scores of the rows of A, (t, k)."""
-        F = self.map(A)
-        F -= self.centre
-        return np.asarray(F @ self.weights)
+        return np.asarray(self.map(A) @ self.weights - self._origin)
 
 
 def fit_ridge(sweeps: Sweeps, map: FeatureMap, solution: KernelSolution, points: Array, alpha: float) -> RidgeMap:
@@ -126,7 +129,7 @@ def fit_ridge(sweeps: Sweeps, map: FeatureMap, solution: KernelSolution, points:
     sums, _ = sweeps.run(RidgeStatistic(scores, ridge), "pre-images")
     # Solved in the span of the anchors, where the penalty is the identity.
     values, U = eigenpairs(kernel_matrix(Kernel("rbf", gamma), anchors))
-    used = values > len(values) * np.finfo(dtype).eps * values[-1]
+    used = values > len(values) * np.finfo(np.float64).eps * values[-1]
     B = U[:, used] / np.sqrt(values[used])
     inner = B.T @ sums.gram @ B
     inner.flat[:: len(inner) + 1] += alpha
@@ -198,40 +201,8 @@ def fixed_point(kernel: Kernel, points: Array, weights: Array, start: Array) -> 
 
 
 @dataclass(frozen=True)
-class Restored(Statistic):
-    """Rows of a matrix of inputs, denoised and in units of the data, as a list of pieces in order.
-
-    With a `sink`, the rows of a partition go there as (start, rows), and nothing is handed on.
-    """
-
-    denoiser: Callable[[Array], Array]
-    scaling: Scaling
-    sink: Callable[[int, Array], None] | None = None
-
-    def tile_length(self, n_full: int, itemsize: int) -> int:
-        """Return rows of a tile: few, as each becomes as many numbers as there are landmarks, several times over."""
-        return min(RESTORED_ROWS, super().tile_length(n_full, itemsize))
-
-    def zero(self, n_full: int) -> list[Array]:  # noqa: ARG002
-        """Return no rows."""
-        return []
-
-    def update(self, value: list[Array], A: Array, start: int) -> None:  # noqa: ARG002
-        """Denoise one tile."""
-        value.append(self.scaling.restore(self.denoiser(A)).astype(A.dtype))
-
-    def finish(self, value: list[Array], start: int) -> list[Array]:
-        """Join the pieces, and give them to the sink if there is one."""
-        rows = np.concatenate(value)
-        if self.sink is None:
-            return [rows]
-        self.sink(start, rows)
-        return []
-
-
-@dataclass(frozen=True)
 class KernelDenoiser:
-    """What kernel PCA makes of rows of inputs: the pre-image of their projection on the components."""
+    """What kernel PCA makes of rows of inputs: pre-images of their projections, in units of the data."""
 
     found: KernelComponents
     scores: Scores
@@ -247,16 +218,17 @@ class KernelDenoiser:
 
     def __call__(self, A: Array) -> Array:
         """Return the rows of A, denoised."""
-        return pre_images(self.found, self.scores(A), A)
+        return np.asarray(self.found.scaling.restore(pre_images(self.found, self.scores(A), A)).astype(A.dtype))
 
 
 @dataclass(frozen=True)
 class LinearDenoiser:
-    """What PCA makes of rows that are centred and scaled: their projection on the components (k x d)."""
+    """What PCA makes of rows that are centred and scaled: their projection on the components (k x d), restored."""
 
     components: Array
+    scaling: Scaling
 
     def __call__(self, A: Array) -> Array:
         """Return the rows of A, denoised."""
         V = self.components.astype(A.dtype, copy=False)
-        return np.asarray((A @ V.T) @ V)
+        return np.asarray(self.scaling.restore((A @ V.T) @ V).astype(A.dtype))

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from streampca.accumulators import Moments, Scatter, symmetric
+from streampca.accumulators import SCATTER_TILE_LENGTH, Moments, Scatter, symmetric
 from streampca.errors import InputError
 from streampca.kernels import Kernel, LandmarkMap
 from streampca.matrix import FeatureMatrix
@@ -115,15 +115,19 @@ class Spectrum:
         """Variance of the landmarks in feature space."""
         return float(np.maximum(self.values, 0.0).mean())
 
-    def span(self, dtype: np.dtype[Any]) -> Span:
-        """Return what K holds above the rounding of tiles of a type."""
+    def span(self, dtype: np.dtype[Any], n: int) -> Span:
+        """Return what K holds above the rounding of tiles of a type, in sums over n samples.
+
+        Rounding errors of a tile's sums grow as the root of its length, and those of many tiles partly cancel, as
+        `rounding` has it for other solvers; what is summed are squares of centred kernel values.
+        """
         m, largest = len(self.K), float(np.abs(np.diagonal(self.K)).max())
         unit, double = (float(np.finfo(t).eps) / 2 for t in (dtype, np.float64))
-        # Of sums of products in tiles, and of the largest eigenvalue of such errors, as `rounding` has it.
-        grown = unit * (32 + 2 * np.sqrt(m))
-        noise = grown * self.spread**2
+        length = SCATTER_TILE_LENGTH
+        grown = 8 + np.sqrt(min(length, n) / np.clip(n / length, 1, 64))
+        noise = unit * grown * float(np.square(self.values / m).sum())
         # Where rounding magnified by 1 / L is as large as the variance L / m that landmarks themselves have.
-        floor = max(np.sqrt(m * grown) * self.spread, 4 * np.sqrt(m) * unit * largest, 4 * m * double * largest)
+        floor = max(np.sqrt(m * noise), 4 * np.sqrt(m) * unit * largest, 4 * m * double * largest)
         used = self.values > floor
         B = self.U[:, used] / np.sqrt(self.values[used])
         B -= B.mean(axis=0)
@@ -141,7 +145,7 @@ class Spectrum:
         faintest = float(L[-1]) if used.any() else np.inf
         # Errors along many directions are as likely up as down.
         blur = noise * min(float(np.sum(1 / L)), 4 * float(np.sqrt(np.sum(1 / L**2)))) + 4 * m * double * largest
-        return Span(both, middle, float(noise), float(blur), faintest, not_positive(self.values[::-1], self.K))
+        return Span(both, len(L), middle, float(noise), float(blur), faintest, not_positive(self.values[::-1], self.K))
 
 
 @dataclass(frozen=True)
@@ -150,7 +154,7 @@ class Span:
 
     Attributes
     ----------
-    B : (m + 1, r).
+    B : (m + 1, r); first the directions of differences of landmarks, `n_differences`, then that of their mean, if any.
     middle : (m + 1,) z of the mean of the landmarks.
     noise : error of rounding in the covariance of k(x), about: of an eigenvalue, times the squared weights.
     blur : that of the whole variance in the span.
@@ -159,6 +163,7 @@ class Span:
     """
 
     B: Array
+    n_differences: int
     middle: Array
     noise: float
     blur: float
@@ -181,9 +186,9 @@ class Span:
         return np.asarray((z - self.middle) @ self.B)
 
 
-def needs_float64(spectrum: Spectrum, kernel: Kernel, landmarks: Array, others: Array, k: int) -> bool:
+def needs_float64(spectrum: Spectrum, kernel: Kernel, landmarks: Array, others: Array, k: int, n: int) -> bool:
     """Tell whether float32 tiles would lose too much, by what they make of other samples."""
-    single, double = (spectrum.span(np.dtype(t)) for t in (np.float32, np.float64))
+    single, double = (spectrum.span(np.dtype(t), n) for t in (np.float32, np.float64))
     wanted = max(float(spectrum.values[min(k, len(spectrum.values)) - 1]), np.finfo(np.float64).tiny)
     expected = wanted / len(landmarks)
     largest = float(np.abs(np.diagonal(spectrum.K)).max())
@@ -193,8 +198,9 @@ def needs_float64(spectrum: Spectrum, kernel: Kernel, landmarks: Array, others: 
         return True
     if not len(others):
         return single.rank < double.rank
-    held = [float(np.square(span.coordinates(kernel, landmarks, others)).sum()) for span in (single, double)]
-    return held[0] < (1 - TOLERATED) * held[1]
+    # The directions of the one are the first of the other.
+    held = np.square(double.coordinates(kernel, landmarks, others)).sum(axis=0)
+    return float(held[single.n_differences : double.n_differences].sum()) > TOLERATED * float(held.sum())
 
 
 def missed_by(span: Span, kernel: Kernel, landmarks: Array, others: Array) -> float:
@@ -207,7 +213,8 @@ def missed_by(span: Span, kernel: Kernel, landmarks: Array, others: Array) -> fl
     y = span.coordinates(kernel, landmarks, others)
     r = kernel.values(others.astype(np.float64), landmarks.astype(np.float64)).mean(axis=1)
     left = kernel_matrix(kernel, others) - r[:, None] - r[None, :] + span.middle[-1] - y @ y.T
-    return max(0.0, float(eigenpairs(left)[0][-1]) / len(others))
+    largest, _, _ = leading_pairs(left, Wanted(1, None, 1.0), 0.0)
+    return float(largest[0]) / len(others)
 
 
 def eigenpairs(K: Array) -> tuple[Array, Array]:
@@ -216,7 +223,7 @@ def eigenpairs(K: Array) -> tuple[Array, Array]:
 
     # SciPy brings a BLAS of its own, maybe only now.
     with threadpool_limits(1, user_api="blas"):
-        values, U = eigh(K, check_finite=False)
+        values, U = eigh(K, check_finite=False, driver="evd")
     return values, U
 
 

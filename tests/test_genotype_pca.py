@@ -700,7 +700,7 @@ def test_same_bits_on_processes(many):
 
     here = [fit(many, 3, solver, maf=0.05) for solver in ("gram", "krylov")]
     with (
-        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster,
         Client(cluster),
     ):
         there = [fit(many, 3, solver, maf=0.05) for solver in ("gram", "krylov")]

@@ -515,7 +515,7 @@ def test_same_bits_on_two_processes(tmp_path):
     path = stored(tmp_path, curve(900))
     cases = [(path, options) for options in WAYS[:5]] + [(dask.array.from_zarr(path).rechunk((300, 5)), {})]
     here = [everything(x, **options) for x, options in cases]
-    options = {"dashboard_address": None, "silence_logs": logging.CRITICAL}
+    options = {"dashboard_address": ":0", "silence_logs": logging.CRITICAL}
     with (
         LocalCluster(n_workers=2, threads_per_worker=1, processes=True, **options) as cluster,
         Client(cluster),

@@ -408,7 +408,7 @@ def test_same_bits_on_two_processes(tmp_path):
     here = fitted_by(path, 2)
     with (
         LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=logging.CRITICAL
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=logging.CRITICAL
         ) as cluster,
         Client(cluster),
     ):

@@ -540,7 +540,7 @@ def test_same_bits_on_any_number_of_threads(tmp_path, cut):  # noqa: F811
 def test_same_bits_on_two_processes(tmp_path):
     from distributed import Client, LocalCluster
 
-    options = {"dashboard_address": None, "silence_logs": logging.CRITICAL}
+    options = {"dashboard_address": ":0", "silence_logs": logging.CRITICAL}
     with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, **options) as cluster:
         for way, (shape, chunks) in LAYOUTS.items():
             (tmp_path / way).mkdir()

@@ -288,9 +288,10 @@ def solve_nystrom(sweeps: Sweeps, kernel: Kernel, landmarks: Array, span: Span, 
     shift = span.B.T @ (centre - span.middle)
     # Squared distances from the mean of the landmarks: of all, less what lies in the span.
     distance = diagonal - 2 * centre[-1] + span.middle[-1]
-    # Rounding must not hide what is lost.
-    lost = max(0.0, float(grown * (distance - shift @ shift)) - in_span) + span.blur
+    lost = max(0.0, float(grown * (distance - shift @ shift)) - in_span)
     check_spread(in_span + lost, diagonal)
+    # Rounding must not hide what is lost.
+    lost += span.blur
     values, V, _ = leading_pairs(C, Wanted(min(k + SPARE, span.rank), None, 1.0), in_span)
     weights = span.on_landmarks @ V
     blur = span.noise * np.square(weights).sum(axis=0)

@@ -18,7 +18,7 @@ from streampca.models.preimages import RESTORED_ROWS, RidgeMap, Scores
 from streampca.progress import Progress, silent
 from streampca.scaling import MISSING, Scaling, check_choice
 from streampca.solvers.nystrom import KernelSolution
-from streampca.sources import Axis, Source
+from streampca.sources import Source
 from streampca.sources.genotypes import VariantSource
 from streampca.sweeps import Sweeps
 
@@ -220,10 +220,6 @@ class KernelComponents:
     def n_sweeps(self) -> int:
         """Reads of all the data."""
         return len(self.sweep_seconds)
-
-    def axes(self, source: Source) -> tuple[Axis, Axis]:
-        """Return samples and features."""
-        return source.samples, source.features
 
 
 @dataclass(frozen=True)

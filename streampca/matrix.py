@@ -261,10 +261,10 @@ class FeatureMatrix(Matrix):
     map: FeatureMap = field(kw_only=True)
 
     @classmethod
-    def of(cls, inputs: Matrix, map: FeatureMap, scaling: Scaling | None = None) -> FeatureMatrix:
+    def of(cls, inputs: Matrix, map: FeatureMap) -> FeatureMatrix:
         """Return the matrix of features of the samples of another, whose scaling is known."""
         return cls(
-            inputs.source, 0, inputs.dtype, inputs.missing, None, scaling, inputs.partitions, inputs.slab_length,
+            inputs.source, 0, inputs.dtype, inputs.missing, None, None, inputs.partitions, inputs.slab_length,
             inputs=inputs, map=map,
         )  # fmt: skip
 

@@ -513,10 +513,6 @@ def components_in(result: xarray.Dataset) -> Components:
 
 def variant_labels_in(result: xarray.Dataset) -> dict[str, Array]:
     """Return the labels of the variants that a result of genotypes holds."""
-    if not result.attrs.get("genotypes"):
-        raise InputError(
-            "this is not a result of genotypes; new samples of other data go through `transform` in Python"
-        )
     return {name: result[name].values for name in VARIANT_LABELS}
 
 

@@ -12,7 +12,8 @@ from streampca.cli.files import check_export, write_export
 from streampca.cli.options import (
     GENOTYPE_CHOICES,
     ComponentsType,
-    LatentComponentsType,
+    GammaType,
+    NumberOrAuto,
     existing,
     genotype_options,
     given,
@@ -103,7 +104,7 @@ def pca(source: str, n_components: int | float | str | None, missing: str, tol: 
 @click.option(
     "-k",
     "--n-components",
-    type=LatentComponentsType(),
+    type=NumberOrAuto("components", 10),
     default=None,
     help="How many: 20, or auto to choose it by --criterion.  [default: 10]",
 )
@@ -209,40 +210,6 @@ def _fit(
     show(found, attributes, target, options["as_json"])
 
 
-class LandmarksType(click.ParamType[Any]):
-    """A whole number, or "auto"."""
-
-    name = "number|auto"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
-        """Turn the text into what it says."""
-        if value == "auto" or isinstance(value, int):
-            return value if isinstance(value, int) else "auto"
-        try:
-            return int(value)
-        except ValueError:
-            self.fail(f"{value!r} is not a number of landmarks; give e.g. 1000, or auto", param, ctx)
-
-
-class GammaType(click.ParamType[Any]):
-    """A number, "scale", "median" or "features"."""
-
-    name = "number|scale|median|features"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | str | None:
-        """Turn the text into what it says."""
-        if value in ("scale", "median") or isinstance(value, float):
-            return value if isinstance(value, float) else str(value)
-        if value == "features":
-            return None
-        try:
-            return float(value)
-        except ValueError:
-            self.fail(
-                f"{value!r} is not known; give a number, scale, median, or features for 1 / n_features", param, ctx
-            )
-
-
 @click.command()
 @click.argument("source")
 @click.option("-k", "--n-components", type=click.IntRange(min=1), help="How many.  [default: 10]")
@@ -264,7 +231,7 @@ class GammaType(click.ParamType[Any]):
 @click.option(
     "--landmarks",
     "n_landmarks",
-    type=LandmarksType(),
+    type=NumberOrAuto("landmarks", 1000),
     default="1000",
     show_default=True,
     help="How many; auto: as many as keep --target of the kernel's trace.",

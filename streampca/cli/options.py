@@ -35,10 +35,13 @@ class ComponentsType(click.ParamType[Any]):
         )
 
 
-class LatentComponentsType(click.ParamType[Any]):
-    """A whole number, or "auto"."""
+class NumberOrAuto(click.ParamType[Any]):
+    """A whole number of something, or "auto"."""
 
     name = "number|auto"
+
+    def __init__(self, what: str, example: int):
+        self.what, self.example = what, example
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
         """Turn the text into what it says."""
@@ -47,7 +50,26 @@ class LatentComponentsType(click.ParamType[Any]):
         try:
             return int(value)
         except ValueError:
-            self.fail(f"{value!r} is not a number of components; give e.g. 10, or auto", param, ctx)
+            self.fail(f"{value!r} is not a number of {self.what}; give e.g. {self.example}, or auto", param, ctx)
+
+
+class GammaType(click.ParamType[Any]):
+    """A number, "scale", "median" or "features"."""
+
+    name = "number|scale|median|features"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | str | None:
+        """Turn the text into what it says."""
+        if value in ("scale", "median"):
+            return str(value)
+        if value == "features":
+            return None
+        try:
+            return float(value)
+        except ValueError:
+            self.fail(
+                f"{value!r} is not known; give a number, scale, median, or features for 1 / n_features", param, ctx
+            )
 
 
 def together(*options: Callable[..., Any]) -> Callable[..., Any]:

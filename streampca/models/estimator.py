@@ -12,8 +12,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
 from streampca.errors import InputError
+from streampca.matrix import Defects
 from streampca.models.genotypes import Match, match_variants
 from streampca.progress import logger
+from streampca.scaling import Scaling
 from streampca.sources import Axis, Source, is_genotypes, open_genotypes, open_source
 from streampca.sources.base import plain_axes
 from streampca.sources.genotypes import VariantSource
@@ -92,6 +94,16 @@ def _as_fitted(X: Any, samples: Axis, features: Axis) -> tuple[Any, Sequence[str
     if set(others) == set(samples.dims):
         others = list(samples.dims)
     return X.transpose(*others, *features.dims), others
+
+
+def scaled_block(block: Array, scaling: Scaling, dtype: Any, missing: str) -> Array:
+    """Return a block of a lazy array centred and scaled, with missing values at the mean if that is the rule."""
+    T = np.empty(block.shape, dtype)
+    scaling.apply(T, block, slice(None))
+    if block.dtype.kind == "f" and not np.isfinite(block).all():
+        Defects.of(block).refuse(missing, "a block of the Dask array")
+        T[np.isnan(T)] = 0
+    return T
 
 
 def samples_like(X: Any, values: Array, source: Source) -> Any:

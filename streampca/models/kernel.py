@@ -29,8 +29,6 @@ DEFAULT_LANDMARKS = 1000
 DEFAULT_TARGET = 0.95
 # "auto" begins with so many landmarks.
 FIRST_LANDMARKS = 64
-# Rows whose scores are made at a time: their features stay near the cache.
-SCORED_ROWS = 512
 CURE = "fill them (PPCA can: `impute`), or use missing='mean'"
 
 
@@ -239,7 +237,7 @@ def kernel_scores(
     dtype = sweeps.matrix.dtype
     scores = Scores.of(found.map, found.solution, dtype)
     try:
-        pieces, _ = sweeps.run(RowsOf(scores, sink and _Checked(sink), SCORED_ROWS), "scores", check)
+        pieces, _ = sweeps.run(RowsOf(scores, sink and _Checked(sink), RESTORED_ROWS), "scores", check)
     finally:
         sweeps.rest()
     return finite_scores(np.concatenate(pieces)) if pieces else np.empty((0, len(found.solution.values)), dtype)

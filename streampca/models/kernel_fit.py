@@ -222,10 +222,9 @@ class _Fit:
         """Return the share of the trace of the kernel of other samples that landmarks keep."""
         span = Spectrum.of(kernel_matrix(kernel, landmarks)).span(np.dtype(np.float64), self.n)
         with np.errstate(over="ignore", invalid="ignore"):
-            held = np.square(span.coordinates(kernel, landmarks, others)).sum(axis=1)
-            r = kernel.values(others, landmarks.astype(np.float64)).mean(axis=1)
+            y, r = span.coordinates(kernel, landmarks, others)
             diagonal = kernel.diagonal(others)
-            lost = diagonal - 2 * r + span.middle[-1] - held
+            lost = diagonal - 2 * r + span.middle[-1] - np.square(y).sum(axis=1)
             share = 1 - float(lost.sum() / diagonal.sum())
         # What overflows here is refused by the sweep.
         return share if np.isfinite(share) else 1.0

@@ -12,9 +12,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from streampca.accumulators import RowsOf
 from streampca.errors import InputError, curing_gaps
-from streampca.matrix import Defects
 from streampca.models.dataset import as_dataset, kernel_attributes, kernel_variables
-from streampca.models.estimator import Estimator, like, samples_like
+from streampca.models.estimator import Estimator, like, samples_like, scaled_block
 from streampca.models.kernel import (
     CURE,
     DEFAULT_LANDMARKS,
@@ -288,11 +287,7 @@ class KernelPCA(Estimator):
 
 def _block_scores(block: Array, *, found: KernelComponents, missing: str) -> Array:
     """Return the scores of one block of a lazy array."""
-    T = np.empty(block.shape, found.tile_dtype)
-    found.scaling.apply(T, block, slice(None))
-    if block.dtype.kind == "f" and not np.isfinite(block).all():
-        Defects.of(block).refuse(missing, "a block of the Dask array")
-        T[np.isnan(T)] = 0
+    T = scaled_block(block, found.scaling, found.tile_dtype, missing)
     scores = Scores.of(found.map, found.solution, T.dtype)
     rows = [scores(T[i : i + RESTORED_ROWS]) for i in range(0, len(T), RESTORED_ROWS)]
     return finite_scores(np.concatenate(rows) if rows else np.empty((0, scores.weights.shape[1]), T.dtype))

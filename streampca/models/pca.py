@@ -25,7 +25,7 @@ from streampca.models.components import (
     scores_of,
 )
 from streampca.models.dataset import accumulator_dataset, as_dataset, pca_variables, provenance, summary_from
-from streampca.models.estimator import Estimator, like
+from streampca.models.estimator import Estimator, like, scaled_block
 from streampca.models.genotypes import fit_genotypes, matching_part, project_genotypes
 from streampca.models.streaming import Summary, combine_summaries, components_of, summarise, summary_of
 from streampca.progress import Progress, logger, silent
@@ -394,9 +394,5 @@ def _whitened(scores: Array, found: Components, whiten: bool) -> Array:
 
 def _block_scores(block: Array, *, found: Components, missing: str, whiten: bool) -> Array:
     """Return the scores of one block of a lazy array."""
-    T = np.empty(block.shape, tile_dtype(block.dtype))
-    found.scaling.apply(T, block, slice(None))
-    if block.dtype.kind == "f" and not np.isfinite(block).all():
-        Defects.of(block).refuse(missing, "a block of the Dask array")
-        T[np.isnan(T)] = 0
+    T = scaled_block(block, found.scaling, tile_dtype(block.dtype), missing)
     return _whitened(T @ found.components.T.astype(T.dtype), found, whiten)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
-# Rows that are denoised at a time.
+# Rows that are scored or denoised at a time: their features stay near the cache.
 RESTORED_ROWS = 512
 # Landmarks whose scores the ridge map is built on, at most.
 MOST_ANCHORS = 1000
@@ -185,8 +185,9 @@ def fixed_point(kernel: Kernel, points: Array, weights: Array, start: Array) -> 
     x = np.array(start)
     active = np.arange(len(x))
     shortest = SHORTEST_STEP**2 / kernel.gamma
+    prepared = kernel.prepared(points, x.dtype)
     for _ in range(MOST_STEPS):
-        pull = kernel.values(x[active], points)
+        pull = kernel.with_prepared(x[active], prepared, np.empty((len(active), len(points)), x.dtype))
         pull *= weights[active]
         total = pull.sum(axis=1)
         sound = total > LEAST_WEIGHT * np.abs(pull).sum(axis=1)

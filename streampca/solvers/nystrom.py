@@ -180,10 +180,10 @@ class Span:
         """The directions as weights of landmarks, (m, r)."""
         return np.asarray(self.B[:-1] + self.B[-1] / len(self.B[:-1]))
 
-    def coordinates(self, kernel: Kernel, landmarks: Array, X: Array) -> Array:
-        """Return phi(x) - phi(mean of the landmarks) of rows, (t, r), in float64."""
+    def coordinates(self, kernel: Kernel, landmarks: Array, X: Array) -> tuple[Array, Array]:
+        """Return phi(x) - phi(mean of the landmarks) of rows, (t, r), and r(x), (t,), in float64."""
         z = np.array(LandmarkMap(kernel, landmarks.astype(np.float64))(X.astype(np.float64)))
-        return np.asarray((z - self.middle) @ self.B)
+        return np.asarray((z - self.middle) @ self.B), z[:, -1]
 
 
 def needs_float64(spectrum: Spectrum, kernel: Kernel, landmarks: Array, others: Array, k: int, n: int) -> bool:
@@ -199,7 +199,7 @@ def needs_float64(spectrum: Spectrum, kernel: Kernel, landmarks: Array, others: 
     if not len(others):
         return single.rank < double.rank
     # The directions of the one are the first of the other.
-    held = np.square(double.coordinates(kernel, landmarks, others)).sum(axis=0)
+    held = np.square(double.coordinates(kernel, landmarks, others)[0]).sum(axis=0)
     return float(held[single.n_differences : double.n_differences].sum()) > TOLERATED * float(held.sum())
 
 
@@ -210,8 +210,7 @@ def missed_by(span: Span, kernel: Kernel, landmarks: Array, others: Array) -> fl
     groups are so rare that the sample has none of them. No exact eigenvalue is further above the one found: C = X'X for
     X of two parts, and X X' is the sum of theirs.
     """
-    y = span.coordinates(kernel, landmarks, others)
-    r = kernel.values(others.astype(np.float64), landmarks.astype(np.float64)).mean(axis=1)
+    y, r = span.coordinates(kernel, landmarks, others)
     left = kernel_matrix(kernel, others) - r[:, None] - r[None, :] + span.middle[-1] - y @ y.T
     largest, _, _ = leading_pairs(left, Wanted(1, None, 1.0), 0.0)
     return float(largest[0]) / len(others)

@@ -212,3 +212,30 @@ def run(*arguments, cwd):
     """Run in a process of its own, as a user does."""
     command = [sys.executable, "-m", "streampca", *map(str, arguments)]
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=240, check=False)
+
+
+# Runs a command and says the largest resident size of its process.
+PEAK = """
+import sys
+from streampca.cli import cli
+
+sys.argv = sys.argv[1:]
+try:
+    cli(standalone_mode=False)
+finally:
+    status = open("/proc/self/status").read()
+    print("PEAK", int(status.partition("VmHWM:")[2].split()[0]) * 1024)
+"""
+
+
+def peak_of(*arguments, cwd):
+    """Return the peak of a command that must succeed, and the limit it had, the least that it accepts."""
+    command = [sys.executable, "-c", PEAK, "streampca", *map(str, arguments), "--quiet"]
+    options = {"cwd": cwd, "capture_output": True, "text": True, "check": False}
+    refused = subprocess.run([*command, "--memory", "60MB"], **options)
+    assert "raise the limit to " in refused.stderr, refused.stderr
+    # A little more than said: the process itself is not the same size each time.
+    limit = int(refused.stderr.rpartition("raise the limit to ")[2].split("MB")[0]) * 1_000_000 + 5_000_000
+    done = subprocess.run([*command, "--memory", str(limit)], **options)
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout.rpartition("PEAK")[2]), limit

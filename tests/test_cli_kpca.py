@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import warnings
 
@@ -12,7 +11,7 @@ import pytest
 import xarray
 import zarr
 from genotype_helpers import random_calls, write_bed
-from helpers import run
+from helpers import peak_of, run
 
 from streampca import PCA, PPCA, FactorAnalysis, InputError, KernelPCA, load, open_source
 from streampca import results as results_module
@@ -470,19 +469,6 @@ def test_one_sample_is_denoised(data, here):
         assert here("project", f"{command}.zarr", "one.npy", "--quiet", "--overwrite")[0] == 0
 
 
-PEAK = """
-import sys
-from streampca.cli import cli
-
-sys.argv = sys.argv[1:]
-try:
-    cli(standalone_mode=False)
-finally:
-    status = open("/proc/self/status").read()
-    print("PEAK", int(status.partition("VmHWM:")[2].split()[0]) * 1024)
-"""
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 @pytest.mark.parametrize(("command", "chunk"), [("denoise", 4096)])
@@ -493,13 +479,8 @@ def test_new_samples_keep_to_the_limit(data, here, command, chunk):
     zarr.create_array(data / "many.zarr", data=x, chunks=(chunk, 6))
     np.save(data / "fit.npy", x[:3000])
     assert here("kpca", "fit.npy", "-k", 3, "--landmarks", 1200, "--out", "r.zarr", "--quiet")[0] == 0
-    arguments = [sys.executable, "-c", PEAK, "streampca", command, "r.zarr", "many.zarr", "--threads", "2", "--quiet"]
-    options = {"cwd": data, "capture_output": True, "text": True, "check": False}
-    refused = subprocess.run([*arguments, "--memory", "60MB"], **options)
-    limit = int(refused.stderr.rpartition("raise the limit to ")[2].split("MB")[0]) * 1_000_000 + 5_000_000
-    done = subprocess.run([*arguments, "--memory", str(limit)], **options)
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout.rpartition("PEAK")[2]) <= limit
+    peak, limit = peak_of(command, "r.zarr", "many.zarr", "--threads", 2, cwd=data)
+    assert peak <= limit
 
 
 # ---------------------------------------------------------------- bad input

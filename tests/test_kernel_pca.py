@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import subprocess
 import sys
 
 import dask
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 import xarray
 import zarr
-from helpers import CountingSource, UnreadableSource, one_line
+from helpers import CountingSource, UnreadableSource, one_line, peak_of
 from scipy.spatial.distance import cdist, pdist
 from sklearn.base import clone
 from sklearn.decomposition import KernelPCA as SklearnKernelPCA
@@ -672,32 +671,6 @@ def test_too_little_memory_is_refused_before_reading_with_the_least_needed(monke
     # More landmarks need more.
     with pytest.raises(MemoryLimitError):
         models.kernel_plan(source, models.KernelRequest(10, n_landmarks=3000, memory=f"{least}MB"))
-
-
-PEAK = """
-import sys
-from streampca.cli import cli
-
-sys.argv = sys.argv[1:]
-try:
-    cli(standalone_mode=False)
-finally:
-    status = open("/proc/self/status").read()
-    print("PEAK", int(status.partition("VmHWM:")[2].split()[0]) * 1024)
-"""
-
-
-def peak_of(*arguments, cwd):
-    """Return the peak of a command that must succeed, and the limit it had, the least that it accepts."""
-    command = [sys.executable, "-c", PEAK, "streampca", *map(str, arguments), "--quiet"]
-    options = {"cwd": cwd, "capture_output": True, "text": True, "check": False}
-    refused = subprocess.run([*command, "--memory", "60MB"], **options)
-    assert "raise the limit to " in refused.stderr, refused.stderr
-    # A little more than said: the process itself is not the same size each time.
-    limit = int(refused.stderr.rpartition("raise the limit to ")[2].split("MB")[0]) * 1_000_000 + 5_000_000
-    done = subprocess.run([*command, "--memory", str(limit)], **options)
-    assert done.returncode == 0, done.stderr
-    return int(done.stdout.rpartition("PEAK")[2]), limit
 
 
 @pytest.mark.slow

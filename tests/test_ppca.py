@@ -15,6 +15,7 @@ import xarray
 import zarr
 from helpers import (
     CASES,
+    PEAK,
     CountingSource,
     UnreadableSource,
     assert_close,
@@ -826,19 +827,6 @@ def test_cases_of_pca_run():
 
 
 # ---------------------------------------------------------------- memory, measured
-
-PEAK = """
-import sys
-import numpy as np
-from streampca.cli import cli
-
-sys.argv = sys.argv[1:]
-try:
-    cli(standalone_mode=False)
-finally:
-    status = open("/proc/self/status").read()
-    print("PEAK", int(status.partition("VmHWM:")[2].split()[0]) * 1024)
-"""
 
 
 @pytest.mark.slow

@@ -36,7 +36,8 @@ def demo_groups(folder: Path, memory: str, progress: Progress, say: Callable[[st
         groups = simulate_groups(store, n_samples, N_FEATURES, progress=progress)
     say(f"Finding {N_COMPONENTS} components with at most {show_bytes(limit)} of memory")
     request = Request(N_COMPONENTS, memory=memory, progress=progress)
-    pca_to_store(open_source(str(data)), request, result, True, {"n_components": N_COMPONENTS, "memory": memory})
+    with writing(result, overwrite=True) as store:
+        pca_to_store(open_source(str(data)), request, store, {"n_components": N_COMPONENTS, "memory": memory})
     title = f"{n_samples:,} samples x {N_FEATURES:,} features, {size} in {show_bytes(limit)} of memory"
     draw_overview(load(result), picture, groups, title)
     return picture
@@ -54,7 +55,8 @@ def demo_genotypes(folder: Path, memory: str, progress: Progress, say: Callable[
     population = simulate_genotypes(prefix, n_samples, n_variants, progress=progress)
     say(f"Finding {N_COMPONENTS} components with at most {memory} of memory")
     request = Request(N_COMPONENTS, memory=memory, progress=progress)
-    pca_to_store(open_source(prefix), request, result, True, {"n_components": N_COMPONENTS, "memory": memory})
+    with writing(result, overwrite=True) as store:
+        pca_to_store(open_source(prefix), request, store, {"n_components": N_COMPONENTS, "memory": memory})
     title = f"{n_samples:,} samples x {n_variants:,} variants: {BRANCHES[0]} continents, a fifth of the people admixed"
     draw_overview(load(result), picture, population // int(np.prod(BRANCHES[1:])), title)
     return picture

@@ -36,3 +36,7 @@ def curing_gaps(cure: str) -> Iterator[None]:
         yield
     except MissingValuesError as error:
         raise MissingValuesError(error.what, cure) from None
+
+
+class Stopped(BaseException):
+    """A run was told to stop, and has saved what it has done."""

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+
+import psutil
 
 logger = logging.getLogger("streampca")
 
 
 @dataclass(frozen=True)
 class Step:
-    """How far the work is: sweep (0 for what is not one) and purpose, partitions done of all, seconds so far."""
+    """How far the work is: sweep (0 for what is not one) and purpose, partitions done of all, seconds so far.
+
+    Of the partitions done, `earlier` were done by a run before this one, and took none of the seconds.
+    """
 
     sweep: int
     label: str
@@ -21,6 +27,7 @@ class Step:
     total: int
     seconds: float
     note: str = ""
+    earlier: int = 0
 
     @property
     def title(self) -> str:
@@ -30,7 +37,8 @@ class Step:
     @property
     def eta(self) -> float | None:
         """Seconds that this sweep still takes at the pace so far."""
-        return self.seconds / self.done * (self.total - self.done) if self.done else None
+        now = self.done - self.earlier
+        return self.seconds / now * (self.total - self.done) if now else None
 
 
 Progress = Callable[[Step], None]
@@ -55,9 +63,26 @@ class LogProgress:
         self._last = now
         left = "" if step.done == step.total or step.eta is None else f", {step.eta:.0f} s left in this sweep"
         note = f" ({step.note})" if step.note else ""
+        facts = asdict(step) | {"eta_seconds": step.eta, "memory_bytes": psutil.Process().memory_info().rss}
         logger.info(
-            "%s: %d of %d partitions in %.1f s%s%s", step.title, step.done, step.total, step.seconds, left, note
-        )
+            "%s: %d of %d partitions in %.1f s%s, %s%s", step.title, step.done, step.total, step.seconds, left,
+            _memory(), note, extra={"facts": facts},
+        )  # fmt: skip
+
+
+def _memory() -> str:
+    """Say how large this process is."""
+    return f"{psutil.Process().memory_info().rss / 1e6:.0f} MB"
+
+
+class JsonLines(logging.Formatter):
+    """Log lines that programs read: one JSON object each."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        facts = getattr(record, "facts", {})
+        when = self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z")
+        return json.dumps({"time": when, "level": record.levelname.lower(), "message": record.getMessage(), **facts})
 
 
 class BarProgress:
@@ -74,10 +99,10 @@ class BarProgress:
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}"),
+            TextColumn("{task.fields[memory]} {task.fields[note]}"),
             transient=True,
         )
-        self._task = self._bars.add_task("", note="", total=None)
+        self._task = self._bars.add_task("", note="", memory="", total=None)
         self._shown = ""
 
     def __call__(self, step: Step) -> None:
@@ -85,7 +110,9 @@ class BarProgress:
         if step.title != self._shown:
             self._shown = step.title
             self._bars.reset(self._task, total=step.total)
-        self._bars.update(self._task, completed=step.done, description=step.title, note=step.note, total=step.total)
+        self._bars.update(
+            self._task, completed=step.done, total=step.total, description=step.title, note=step.note, memory=_memory()
+        )
 
     def __enter__(self) -> BarProgress:
         self._bars.start()

@@ -86,23 +86,36 @@ RESULT_ARRAYS = {
 def writing(path: Path, overwrite: bool) -> Iterator[Path]:
     """Yield a fresh place beside `path`, and rename it to `path` when the block ends well; else remove it."""
     check_output(path, overwrite)
-    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.unfinished")
+    name = f".{path.name}.{uuid.uuid4().hex[:8]}"
+    beside = path.with_name(f"{name}.unfinished")
     try:
         beside.mkdir()
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror}); choose another folder") from error
     try:
         yield beside
-        old = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.old") if path.exists() else None
-        if old is not None:
-            check_output(path, overwrite)
-            path.rename(old)
-        os.rename(beside, path)
-        if old is not None:
-            shutil.rmtree(old)
+        put_in_place(beside, path, overwrite, path.with_name(f"{name}.old"))
     finally:
         if beside.exists():
             shutil.rmtree(beside)
+
+
+def put_in_place(store: Path, path: Path, overwrite: bool, old: Path) -> None:
+    """Give a store that is whole its name; what had the name before goes by way of `old`."""
+    if path.exists():
+        check_output(path, overwrite)
+        path.rename(old)
+    os.rename(store, path)
+    if old.exists():
+        shutil.rmtree(old)
+
+
+def add_attributes(store: Path, attributes: Mapping[str, Any]) -> None:
+    """Add attributes to a store that is written."""
+    root = json.loads((store / "zarr.json").read_text())
+    root["attributes"] |= attributes
+    with writing_text(store / "zarr.json") as file:
+        json.dump(root, file)
 
 
 @contextmanager
@@ -142,11 +155,17 @@ def check_output(path: Path, overwrite: bool) -> None:
 
 def kind_of(path: Path) -> str | None:
     """Return what kind of store this program wrote at a path ("pca", "simulated"), or None if it wrote none."""
+    attributes = attributes_in(path) or {}
+    return str(attributes["kind"]) if {"kind", "format_version"} <= set(attributes) else None
+
+
+def attributes_in(path: Path) -> dict[str, Any] | None:
+    """Return the attributes of the store at a path; None if there is none."""
     try:
-        attributes = json.loads((path / "zarr.json").read_text())["attributes"]
-        return str(attributes["kind"]) if "format_version" in attributes else None
+        found = json.loads((path / "zarr.json").read_text())["attributes"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
+    return found if isinstance(found, dict) else None
 
 
 class RowsWriter:
@@ -155,14 +174,20 @@ class RowsWriter:
     def __init__(self, store: Path, names: tuple[str, ...], samples: Axis, k: int, dtype: Any, partition_length: int):
         import zarr
 
-        zarr.open_group(store, mode="a")
-        self._arrays = [
+        group = zarr.open_group(store, mode="a")
+        shape, chunks = (len(samples), k), (partition_length, k)
+        there: list[Any] = [group[name] for name in names if name in group]
+        # What an earlier run began is gone on with.
+        same = [a for a in there if (a.shape, a.chunks, a.dtype) == (shape, chunks, np.dtype(dtype))]
+        self._arrays: list[Any] = same if len(same) == len(names) else [
             zarr.create_array(
-                store, name=name, shape=(len(samples), k), chunks=(partition_length, k), dtype=dtype,
-                dimension_names=(samples.dims[0], "component"), fill_value=float("nan"),
+                store, name=name, shape=shape, chunks=chunks, dtype=dtype, fill_value=float("nan"), overwrite=True,
+                dimension_names=(samples.dims[0], "component"),
             )
             for name in names
         ]  # fmt: skip
+        # Whose rows a checkpoint counts on.
+        self.token = ", ".join(str((store / name / "zarr.json").stat().st_mtime_ns) for name in names)
 
     def __call__(self, start: int, *parts: Array) -> None:
         """Write these rows, of one array each."""
@@ -180,7 +205,7 @@ def _writer(store: Path, names: tuple[str, ...], matrix: Matrix, k: int) -> Rows
 
 
 def pca_to_store(
-    source: Source, request: Request, path: Path, overwrite: bool, parameters: Mapping[str, Any],
+    source: Source, request: Request, store: Path, parameters: Mapping[str, Any],
     find_outliers: str | None = None, outlier_rounds: int = 5,
 ) -> tuple[Components, dict[str, Any]]:  # fmt: skip
     """Find the components of a source, and write them with the scores of its samples to a store.
@@ -189,69 +214,66 @@ def pca_to_store(
     Returns the components, and the attributes of the result.
     """
     started = time.monotonic()
-    with writing(path, overwrite) as store:
-        apart = None
-        if isinstance(source, VariantSource):
-            found, sweeps, apart = fit_genotypes(source, request, find_outliers=find_outliers, rounds=outlier_rounds)
-        else:
-            found, sweeps = fit_components(source, request, extra_sweeps=1)
-        matrix = sweeps.matrix
-        writer = None if found.scores is not None else _writer(store, ("scores",), matrix, len(found.components))
-        scores, found = scores_of(found, sweeps, writer)
-        found = replace(found, seconds=time.monotonic() - started)
-        attributes = provenance(found, source.name, source.fingerprint(), parameters)
-        samples, features = found.axes(matrix.source)
-        variables, coords = pca_variables(found, samples, features, scores if writer is None else None)
-        if apart is not None:
-            variables["outlier"] = (samples.dims, apart)
-        save(variables, coords, attributes, store)
+    apart = None
+    if isinstance(source, VariantSource):
+        found, sweeps, apart = fit_genotypes(source, request, find_outliers=find_outliers, rounds=outlier_rounds)
+    else:
+        found, sweeps = fit_components(source, request, extra_sweeps=1)
+    matrix = sweeps.matrix
+    writer = None if found.scores is not None else _writer(store, ("scores",), matrix, len(found.components))
+    scores, found = scores_of(found, sweeps, writer)
+    found = replace(found, seconds=time.monotonic() - started)
+    attributes = provenance(found, source.name, source.fingerprint(), parameters)
+    samples, features = found.axes(matrix.source)
+    variables, coords = pca_variables(found, samples, features, scores if writer is None else None)
+    if apart is not None:
+        variables["outlier"] = (samples.dims, apart)
+    save(variables, coords, attributes, store)
     return found, attributes
 
 
 def latent_to_store(
-    source: Source, request: LatentRequest, path: Path, overwrite: bool, parameters: Mapping[str, Any],
+    source: Source, request: LatentRequest, store: Path, parameters: Mapping[str, Any],
     find_outliers: str | None = None, outlier_rounds: int = 5,
 ) -> tuple[Latent, dict[str, Any]]:  # fmt: skip
     """Fit probabilistic PCA or factor analysis, and write it with what is known of its samples to a store."""
     started = time.monotonic()
-    with writing(path, overwrite) as store:
-        apart = None
-        if isinstance(source, VariantSource):
-            found, sweeps, apart = fit_genotypes(source, request, find_outliers=find_outliers, rounds=outlier_rounds)
-        else:
-            found, sweeps = fit_latent(source, request)
-        matrix = sweeps.matrix
-        names = ("scores", "score_deviation")
-        writer = None if found.posterior is not None else _writer(store, names, matrix, found.n_components)
-        found = replace(with_posterior(found, sweeps, writer), seconds=time.monotonic() - started)
-        if found.posterior is not None:
-            # The same type as of what is written partition by partition.
-            known = (part.astype(matrix.dtype) for part in (found.posterior.mean, found.posterior.deviation))
-            found = replace(found, posterior=Known(*known))
-        attributes = latent_attributes(found, source.name, source.fingerprint(), parameters)
-        samples, features = found.axes(matrix.source)
-        variables, coords = latent_variables(found, samples, features)
-        if apart is not None:
-            variables["outlier"] = (samples.dims, apart)
-        save(variables, {**coords, **samples.coords}, attributes, store)
+    apart = None
+    if isinstance(source, VariantSource):
+        found, sweeps, apart = fit_genotypes(source, request, find_outliers=find_outliers, rounds=outlier_rounds)
+    else:
+        found, sweeps = fit_latent(source, request)
+    matrix = sweeps.matrix
+    names = ("scores", "score_deviation")
+    writer = None if found.posterior is not None else _writer(store, names, matrix, found.n_components)
+    found = replace(with_posterior(found, sweeps, writer), seconds=time.monotonic() - started)
+    if found.posterior is not None:
+        # The same type as of what is written partition by partition.
+        known = (part.astype(matrix.dtype) for part in (found.posterior.mean, found.posterior.deviation))
+        found = replace(found, posterior=Known(*known))
+    attributes = latent_attributes(found, source.name, source.fingerprint(), parameters)
+    samples, features = found.axes(matrix.source)
+    variables, coords = latent_variables(found, samples, features)
+    if apart is not None:
+        variables["outlier"] = (samples.dims, apart)
+    save(variables, {**coords, **samples.coords}, attributes, store)
     return found, attributes
 
 
 def kernel_to_store(
-    source: Source, request: KernelRequest, path: Path, overwrite: bool, parameters: Mapping[str, Any]
+    source: Source, request: KernelRequest, store: Path, parameters: Mapping[str, Any]
 ) -> tuple[KernelComponents, dict[str, Any]]:
     """Fit kernel PCA, and write it with the scores of its samples to a store, as `pca_to_store` does."""
     started = time.monotonic()
-    with writing(path, overwrite) as store:
-        found, sweeps = fit_kernel(source, request)
-        writer = _writer(store, ("scores",), sweeps.matrix, len(found.explained_variance))
-        scores = kernel_scores(found, sweeps, sink=writer)
-        found = replace(
-            found, sweep_seconds=tuple(sweeps.seconds), bytes_read=sweeps.bytes_read, seconds=time.monotonic() - started
-        )
-        attributes = kernel_attributes(found, source.name, source.fingerprint(), parameters)
-        variables, coords = kernel_variables(found, source.samples, source.features, scores if writer is None else None)
-        save(variables, {**coords, **source.samples.coords}, attributes, store)
+    found, sweeps = fit_kernel(source, request)
+    writer = _writer(store, ("scores",), sweeps.matrix, len(found.explained_variance))
+    scores = kernel_scores(found, sweeps, sink=writer)
+    found = replace(
+        found, sweep_seconds=tuple(sweeps.seconds), bytes_read=sweeps.bytes_read, seconds=time.monotonic() - started
+    )
+    attributes = kernel_attributes(found, source.name, source.fingerprint(), parameters)
+    variables, coords = kernel_variables(found, source.samples, source.features, scores if writer is None else None)
+    save(variables, {**coords, **source.samples.coords}, attributes, store)
     return found, attributes
 
 
@@ -523,6 +545,10 @@ def save(variables: Variables, coords: Variables, attributes: Mapping[str, Any],
     """
     import zarr
 
+    for name in variables | coords:
+        if (store / name).exists():
+            # Of a run that was killed as it wrote.
+            shutil.rmtree(store / name)
     # xarray finds coordinates that are not named after their dimension by this attribute; "T" is text.
     others = [name for name, (dims, _) in coords.items() if dims != (name,)]
     plain = all(np.asarray(v).dtype.kind in "biufT" for _, v in coords.values())

@@ -2,17 +2,20 @@
 
 A sweep is a Dask graph of one task a partition and a binary tree of merges. The plan of partitions and the tree are
 fixed by the matrix, never by the workers, and the BLAS has one thread in each task: any engine gives the same bits.
-It runs on the active `distributed.Client` if there is one, else on threads.
+It runs on the active `distributed.Client` if there is one, else on threads. With a journal in force, nodes of the tree
+are saved from time to time, and those that were saved before are not done again.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
@@ -25,6 +28,7 @@ from threadpoolctl import ThreadpoolController
 
 from streampca.accumulators import Moments, NoStatistic, Statistic, between_means, combine_moments
 from streampca.errors import MissingValuesError
+from streampca.journal import Records, Span, active_journal
 from streampca.matrix import Defects, Matrix
 from streampca.progress import Progress, Step, silent
 from streampca.sources.arrays import BlockSource, DaskSource
@@ -60,6 +64,8 @@ one_blas_thread = _OneBlasThread()
 MERGE_EVERY = 16
 # A thinned sweep has so many partitions, or more: enough to share among threads, few enough to merge quickly.
 THIN_PARTITIONS = 16
+# A run that is told to stop waits so long for what its workers have.
+SECONDS_TO_SAVE = 20.0
 
 
 @dataclass(frozen=True)
@@ -174,9 +180,8 @@ class Sweeps:
         ----------
         check : look for missing and infinite values, and refuse them by the matrix's rule.
         """
-        started = time.monotonic()
-        total = self._execute(statistic, label, check or self.matrix.scaling is None)
-        self.seconds.append(time.monotonic() - started)
+        total, seconds = self._recorded(statistic, label, check or self.matrix.scaling is None)
+        self.seconds.append(seconds)
         self.bytes_read += total.n_bytes
         try:
             total.defects.refuse(self.matrix.missing, self.matrix.source.name)
@@ -205,32 +210,62 @@ class Sweeps:
         assert moments is not None
         return moments
 
-    def _execute(self, statistic: Statistic, label: str, check: bool) -> Partial:
-        started = time.monotonic()
+    def _recorded(self, statistic: Statistic, label: str, check: bool) -> tuple[Partial, float]:
+        """Take the sweep from the journal as far as it is there, and do the rest; returns its seconds, too."""
+        journal, count = active_journal(), len(self.matrix.partitions)
+        records: Records | None = None
+        found: dict[Span, Any] = {}
+        if journal is not None:
+            asked = {f.name: getattr(self.matrix, f.name) for f in fields(self.matrix) if f.name != "source"}
+            shape = self.matrix.source.shape
+            records = journal.sweep({**asked, "shape": shape, "statistic": statistic, "label": label, "check": check})
+            found = records.found()
+            journal.count(found, count)
+        before = max((record["seconds"] for record in found.values()), default=0.0)
+        nodes = _Nodes({span: record["partial"] for span, record in found.items()}, records, before)
+        if (0, count) in nodes.live:
+            return nodes.live[0, count], before
+        self._execute(statistic, label, check, nodes)
+        merge = partial(combine, statistic, self.matrix.merges_means)
+        total = nodes.folded((0, count), merge)
+        nodes.live = {(0, count): total}
+        nodes.save()
+        return total, nodes.seconds
+
+    def _execute(self, statistic: Statistic, label: str, check: bool, nodes: _Nodes) -> None:
+        """Do what is not there yet."""
         count = len(self.matrix.partitions)
 
-        def show(done: int) -> None:
-            self.progress(
-                Step(self.n_sweeps + 1, self.stage or label, done, count, time.monotonic() - started, self.note)
-            )
+        def show() -> None:
+            what = self.stage or label
+            self.progress(Step(self.n_sweeps + 1, what, nodes.done, count, nodes.elapsed, self.note, nodes.earlier))
 
-        show(0)
+        show()
         client = active_client()
         if client is not None:
             bare = replace(self.matrix, source=self.matrix.source.bare())
             matrix, shared = client.scatter([bare, statistic], broadcast=True, hash=False)
         else:
             matrix, shared = (delayed(x, traverse=False, pure=False) for x in (self.matrix, statistic))
-        tasks = [
-            delayed(run_partition, pure=False)(matrix, shared, start, stop, check, self._block(start, stop))
-            for start, stop in self.matrix.partitions
-        ]
-        root = _tree(tasks, shared, self.matrix.merges_means)
+        one, two = delayed(run_partition, pure=False), delayed(combine, pure=False)
+        tasks: dict[Span, Delayed] = {}
+        for a, b in nodes.left((0, count)):
+            if b - a == 1:
+                start, stop = self.matrix.partitions[a]
+                tasks[a, b] = one(matrix, shared, start, stop, check, self._block(start, stop))
+            else:
+                middle = _middle(a, b)
+                tasks[a, b] = two(shared, self.matrix.merges_means, tasks[a, middle], tasks[middle, b])
         if client is not None:
-            return _compute_on(client, tasks, root, show)
-        with _PartitionCallback({task.key for task in tasks}, show), one_blas_thread:
-            result: Partial = compute(root, scheduler=threaded.get, pool=self._threads())[0]
-        return result
+            _compute_on(client, tasks, nodes, show)
+            return
+        roots = [task for span, task in tasks.items() if _parent(span, count) not in tasks]
+        with _NodeCallback({task.key: span for span, task in tasks.items()}, nodes, show), one_blas_thread:
+            try:
+                compute(*roots, scheduler=threaded.get, pool=self._threads())
+            except BaseException:
+                nodes.save_if_possible()
+                raise
 
     def _threads(self) -> ThreadPoolExecutor:
         """Return threads of our own, with their buffers: the same ones for all sweeps until they rest."""
@@ -254,25 +289,114 @@ class Sweeps:
         return block
 
 
-def _tree(level: list[Delayed], statistic: Any, merges_means: bool) -> Delayed:
-    """Merge neighbours, then neighbours of these, until one is left."""
-    merge = delayed(combine, pure=False)
-    while len(level) > 1:
-        pairs = [merge(statistic, merges_means, *level[i : i + 2]) for i in range(0, len(level) - 1, 2)]
-        level = pairs + level[len(level) // 2 * 2 :]
-    return level[0]
+def _middle(a: int, b: int) -> int:
+    """Return where a range of partitions is split: the left part is the largest power of two below its length."""
+    return a + (1 << ((b - a - 1).bit_length() - 1))
 
 
-class _PartitionCallback(Callback):
-    """Counts the partitions that Dask's threads finish."""
+def _parent(span: Span, count: int) -> Span | None:
+    """Return the range that this one is half of; None for all partitions."""
+    a, b = 0, count
+    while (a, b) != span:
+        middle = _middle(a, b)
+        inner = (a, middle) if span[1] <= middle else (middle, b)
+        if inner == span:
+            return a, b
+        a, b = inner
+    return None
 
-    def __init__(self, keys: set[str], show: Callable[[int], None]):
-        self._keys, self._show, self._done = keys, show, 0
+
+@dataclass
+class _Nodes:
+    """The nodes of the tree that are done and not merged yet, by their range of partitions.
+
+    On a cluster they are futures until they are brought here.
+    """
+
+    live: dict[Span, Any]
+    records: Records | None
+    before: float
+    started: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        self.done = self.earlier = sum(b - a for a, b in self.live)
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since this run took up the sweep."""
+        return time.monotonic() - self.started
+
+    @property
+    def seconds(self) -> float:
+        """Seconds that the sweep took, those of earlier runs included."""
+        return self.before + self.elapsed
+
+    @property
+    def due(self) -> bool:
+        """Tell whether it is time to save."""
+        return self.records is not None and self.records.due
+
+    def left(self, span: Span) -> list[Span]:
+        """Return the nodes to do within a range, children first: those apart from all that are there."""
+        a, b = span
+        inside = [s for s in self.live if s[0] < b and a < s[1]]
+        if any(s[0] <= a and b <= s[1] for s in inside):
+            return []
+        if b - a == 1:
+            return [span]
+        below = self.left((a, _middle(a, b))) + self.left((_middle(a, b), b))
+        return below if inside else [*below, span]
+
+    def add(self, span: Span, value: Any) -> list[Any]:
+        """Take in what a node came to; returns what it was merged from."""
+        self.live[span] = value
+        a, b = span
+        if b - a == 1:
+            self.done += 1
+            return []
+        halves = (a, _middle(a, b)), (_middle(a, b), b)
+        return [self.live.pop(half) for half in halves if half in self.live]
+
+    def largest(self) -> list[Span]:
+        """Return as many nodes as a tree in order would have waiting, the largest ones."""
+        most = 2 + math.ceil(math.log2(1 + sum(b - a for a, b in self.live)))
+        return sorted(self.live, key=lambda span: span[0] - span[1])[:most]
+
+    def save(self) -> None:
+        """Put the largest nodes on record."""
+        if self.records is not None:
+            seconds = self.seconds
+            self.records.save({span: {"partial": self.live[span], "seconds": seconds} for span in self.largest()})
+
+    def save_if_possible(self) -> None:
+        """Save while an error is on its way, which is not to be hidden by another."""
+        with suppress(Exception):
+            self.save()
+
+    def folded(self, span: Span, merge: Callable[[Partial, Partial], Partial]) -> Partial:
+        """Merge what is there into one."""
+        if span in self.live:
+            value: Partial = self.live.pop(span)
+            return value
+        middle = _middle(*span)
+        return merge(self.folded((span[0], middle), merge), self.folded((middle, span[1]), merge))
+
+
+class _NodeCallback(Callback):
+    """Takes in the nodes that Dask's threads finish, and saves them when it is time."""
+
+    def __init__(self, spans: dict[str, Span], nodes: _Nodes, show: Callable[[], None]):
+        self._spans, self._nodes, self._show = spans, nodes, show
 
     def _posttask(self, key: Any, result: Any, dsk: Any, state: Any, worker_id: Any) -> None:  # noqa: ARG002
-        if key in self._keys:
-            self._done += 1
-            self._show(self._done)
+        span = self._spans.get(key)
+        if span is None:
+            return
+        self._nodes.add(span, result)
+        if span[1] - span[0] == 1:
+            self._show()
+        if self._nodes.due:
+            self._nodes.save()
 
 
 def active_client() -> Any:
@@ -285,16 +409,45 @@ def active_client() -> Any:
         return None
 
 
-def _compute_on(client: Any, tasks: list[Delayed], root: Delayed, show: Callable[[int], None]) -> Partial:
-    """Run the graph on a cluster, letting go of each partial once it is merged."""
-    *parts, total = client.compute([*tasks, root])
-    if len(parts) == 1:
-        parts = []
-    for done, future in enumerate(sys.modules["distributed"].as_completed(parts), start=1):
-        future.release()
-        show(done)
-    result: Partial = total.result()
-    return result
+def _compute_on(client: Any, tasks: dict[Span, Delayed], nodes: _Nodes, show: Callable[[], None]) -> None:
+    """Run the graph on a cluster, letting go of each node once it is merged.
+
+    When it is time to save, nodes come here for good: the cluster need not merge them any more, and a worker lost later
+    takes nothing of them with it.
+    """
+    futures = dict(zip(tasks, client.compute(list(tasks.values())), strict=True))
+    spans = {future.key: span for span, future in futures.items()}
+
+    def bring(wanted: list[Span], seconds: float | None = None) -> None:
+        there = [span for span in wanted if span in futures]
+        gathered = client.sync(client._gather, [futures[span] for span in there], callback_timeout=seconds)
+        for span, value in zip(there, gathered, strict=True):
+            nodes.live[span] = value
+        brought = set(there)
+        for span in [s for s in futures if any(s[0] <= a and b <= s[1] for a, b in brought)]:
+            futures.pop(span).release()
+
+    try:
+        for future in sys.modules["distributed"].as_completed(list(futures.values())):
+            span = spans[future.key]
+            if span not in futures:
+                continue
+            if future.status != "finished":
+                future.result()
+            for merged in nodes.add(span, future):
+                futures.pop(spans[merged.key]).release()
+            if span[1] - span[0] == 1:
+                show()
+            if nodes.due:
+                bring(nodes.largest())
+                nodes.save()
+        bring(list(nodes.live))
+    except BaseException:
+        with suppress(Exception):
+            bring(nodes.largest(), SECONDS_TO_SAVE)
+        nodes.live = {span: value for span, value in nodes.live.items() if isinstance(value, Partial)}
+        nodes.save_if_possible()
+        raise
 
 
 def _on_one_thread(function: Callable[[Any], Any], block: Any) -> Any:

@@ -124,7 +124,7 @@ def test_tables_of_labelled_data(tmp_path):
 
 def test_stored_result_gives_the_same_files(genotypes, tmp_path):
     path, _ = genotypes
-    pca_to_store(open_genotypes(path), Request(2), tmp_path / "r.zarr", False, {})
+    pca_to_store(open_genotypes(path), Request(2), tmp_path / "r.zarr", {})
     stored = export(load(tmp_path / "r.zarr"), tmp_path / "a")
     direct = export(PCA(2).fit(path).result_, tmp_path / "b")
     for one, other in zip(stored, direct, strict=True):

@@ -159,7 +159,7 @@ def test_new_samples_with_other_alleles_order_and_fewer_variants(tmp_path, bed, 
 
 
 def test_imputed_stores_keep_calls_and_stay_within_their_range(tmp_path, bed):
-    found, _ = latent_to_store(open_genotypes(bed), LatentRequest(3), tmp_path / "r.zarr", False, {})
+    found, _ = latent_to_store(open_genotypes(bed), LatentRequest(3), tmp_path / "r.zarr", {})
     result = load(tmp_path / "r.zarr")
     again = latent_in(result)
     np.testing.assert_allclose(again.factors.W, found.factors.W, atol=1e-10)

@@ -8,9 +8,8 @@ from typing import Any
 
 import click
 
-from streampca.cli.options import existing, genotype_options, open_data, shown_progress, source_options, stem
+from streampca.cli.options import existing, genotype_options, shown_progress, source_options, stem
 from streampca.cli.printing import print_pairs, print_stored
-from streampca.errors import InputError
 
 
 @click.command()
@@ -28,10 +27,11 @@ def prune(
     source: str, out: Path | None, overwrite: bool, window: str, step: int | None, r2: float, quiet: bool, **choice: Any
 ) -> None:
     """List variants of SOURCE that are not in linkage with others, as plink --indep-pairwise does."""
+    from streampca.jobs import open_data
     from streampca.prune import filtered, list_paths, write_lists
     from streampca.prune import prune as kept_of
 
-    data = open_data(source, None, None, choice)
+    data = open_data(source, choice)
     prefix = out or Path(stem(source))
     list_paths(data, prefix, overwrite)
     data = filtered(data)
@@ -51,30 +51,10 @@ def prune(
 @click.option("--overwrite", is_flag=True, help="Replace files that exist.")
 def export(result: Path, form: str, out: Path | None, overwrite: bool) -> None:
     """Write RESULT as text: plink (.eigenvec, .eigenval, .eigenvec.var) or tsv (scores, loadings, components)."""
+    from streampca.jobs import write_export
+
     for path in write_export(result, form, out, overwrite):
         click.echo(str(path))
-
-
-def write_export(result: Path, form: str, prefix: Path | None, overwrite: bool) -> list[Path]:
-    """Write a result as text, beside it unless a prefix is given."""
-    from streampca.export import export as write
-
-    return write(result, prefix or _prefix(result), form=form, overwrite=overwrite)
-
-
-def _prefix(result: Path) -> Path:
-    """Return how the text files of a result begin."""
-    return result.with_name(result.name.removesuffix(".zarr").removesuffix(".pca"))
-
-
-def check_export(result: Path, form: str, overwrite: bool, genotypes: bool) -> None:
-    """Refuse what could not be written at the end, before the work begins."""
-    from streampca.export import FORMATS
-    from streampca.results import text_paths
-
-    text_paths(_prefix(result), FORMATS[form], overwrite)
-    if form == "plink" and not genotypes:
-        raise InputError("--export plink is for genotypes; use --export tsv")
 
 
 @click.command()

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streampca.errors import InputError
-
 if TYPE_CHECKING:
     from streampca.progress import Progress
 
@@ -115,9 +113,6 @@ genotype_options = together(
     ),
     click.option("--all-chromosomes", is_flag=True, help="Use all chromosomes, not the autosomes alone."),
 )
-GENOTYPE_CHOICES = (
-    "maf", "geno", "mind", "keep", "remove", "extract", "exclude", "exclude_regions", "all_chromosomes",
-)  # fmt: skip
 
 
 # What a result's name leaves out of that of its data.
@@ -130,40 +125,18 @@ def stem(source: str) -> str:
     return path.stem if path.suffix in SUFFIXES else path.name
 
 
-def given(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that were given; 0 is one."""
-    return {name: value for name, value in options.items() if value is not None and value is not False}
-
-
-def open_data(source: str, variable: str | None, sample_dims: str | None, choice: dict[str, Any]) -> Any:
-    """Open data, of genotypes those chosen; the choices are only for genotypes."""
-    from streampca.sources import PLINK_SUFFIXES, is_genotypes, open_genotypes, open_source
-
-    chosen = given({name: choice[name] for name in GENOTYPE_CHOICES})
-    if is_genotypes(source):
-        if sample_dims or (variable and Path(source).suffix in PLINK_SUFFIXES):
-            raise InputError(f"{source}: --sample-dims and --variable are not for genotypes; leave them out")
-        if chosen.pop("all_chromosomes", False):
-            chosen["autosomes"] = False
-        return open_genotypes(source, variable=variable, **chosen)
-    if chosen:
-        option = next(iter(chosen)).replace("_", "-")
-        raise InputError(f"{source}: --{option} is for genotypes (.bed, .pgen, VCF Zarr); leave it out")
-    return open_source(source, variable=variable, sample_dims=sample_dims.split(",") if sample_dims else None)
-
-
 @contextmanager
-def shown_progress(quiet: bool) -> Iterator[Progress]:
+def shown_progress(quiet: bool, log_json: bool = False) -> Iterator[Progress]:
     """Yield a bar on a terminal, log lines elsewhere."""
-    from streampca.progress import BarProgress, LogProgress, on_terminal, silent
+    from streampca.progress import BarProgress, JsonLines, LogProgress, on_terminal, silent
 
     handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    handler.setFormatter(JsonLines() if log_json else logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
     logger = logging.getLogger("streampca")
     if not quiet:
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)
-    bar = BarProgress() if on_terminal() and not quiet else None
+    bar = BarProgress() if on_terminal() and not quiet and not log_json else None
     try:
         with bar or nullcontext():
             yield bar or (silent if quiet else LogProgress())

@@ -45,7 +45,20 @@ KERNEL_COLUMNS = (*COLUMNS, "estimated_error")
 LATENT_COLUMNS = ("explained_variance", "explained_variance_ratio")
 
 
-def print_stored(path: Path, as_json: bool) -> None:
+def print_found(found: Any, attributes: dict[str, Any], path: str | Path, as_json: bool) -> None:
+    """Print what a fit of any kind found."""
+    kind = attributes["kind"]
+    names = {"pca": COLUMNS, "kpca": KERNEL_COLUMNS}.get(kind, (*LATENT_COLUMNS, "certificate"))
+    columns = {name: getattr(found, name) for name in names}
+    if kind == "pca":
+        print_result(columns, found.genotype_eigenvalue if found.genotypes else None, attributes, path, as_json)
+    elif kind == "kpca":
+        print_kernel(columns, attributes, path, as_json)
+    else:
+        print_latent(columns, attributes, path, as_json)
+
+
+def print_stored(path: str | Path, as_json: bool) -> None:
     """Print what a result holds."""
     from streampca.results import load
 
@@ -63,7 +76,7 @@ def print_stored(path: Path, as_json: bool) -> None:
     print_result(columns, eigenvalues, result.attrs, path, as_json)
 
 
-def print_result(columns: dict[str, Any], eigenvalues: Any, a: dict[str, Any], path: Path, as_json: bool) -> None:
+def print_result(columns: dict[str, Any], eigenvalues: Any, a: dict[str, Any], path: str | Path, as_json: bool) -> None:
     """Print the table of components with their certificates, and what the run took; genotypes have eigenvalues too."""
     from streampca.budget import show_bytes
 
@@ -97,7 +110,7 @@ def print_result(columns: dict[str, Any], eigenvalues: Any, a: dict[str, Any], p
     click.echo(f"result: {path}")
 
 
-def print_latent(columns: dict[str, Any], a: dict[str, Any], path: Path, as_json: bool) -> None:
+def print_latent(columns: dict[str, Any], a: dict[str, Any], path: str | Path, as_json: bool) -> None:
     """Print the table of components of a latent model, what it came to, and what the run took."""
     from streampca.budget import show_bytes
 
@@ -135,7 +148,7 @@ def print_latent(columns: dict[str, Any], a: dict[str, Any], path: Path, as_json
     click.echo(f"result: {path}")
 
 
-def print_kernel(columns: dict[str, Any], a: dict[str, Any], path: Path, as_json: bool) -> None:
+def print_kernel(columns: dict[str, Any], a: dict[str, Any], path: str | Path, as_json: bool) -> None:
     """Print the table of kernel components, what the landmarks keep, and what the run took."""
     from streampca.budget import show_bytes
 

@@ -1,0 +1,175 @@
+"""One fit from data to store, as commands and configurations ask for it: open, check, plan, fit, write, export."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from streampca.errors import InputError
+from streampca.export import FORMATS, export
+from streampca.journal import active_journal
+from streampca.models.components import Request
+from streampca.models.kernel import KernelRequest
+from streampca.models.kernel_fit import kernel_plan
+from streampca.models.latent import DEFAULT_ITERATIONS, LatentRequest
+from streampca.progress import Progress, silent
+from streampca.prune import filtered, prune
+from streampca.results import kernel_to_store, latent_to_store, pca_to_store, text_paths
+from streampca.scaling import check_choice
+from streampca.solvers.plan import Plan
+from streampca.sources import PLINK_SUFFIXES, Source, is_genotypes, open_genotypes, open_source
+from streampca.sources.genotypes import VariantSource
+
+GENOTYPE_CHOICES = (
+    "maf", "geno", "mind", "keep", "remove", "extract", "exclude", "exclude_regions", "all_chromosomes",
+)  # fmt: skip
+# What each kind may do with missing values; the first is what "auto" stands for, but for pca, which decides itself.
+MISSING = {
+    "pca": ("auto", "error", "mean"),
+    "ppca": ("model", "error"),
+    "factor_analysis": ("model", "error"),
+    "kpca": ("error", "mean"),
+}
+FACTOR_ITERATIONS = 1000
+
+
+def given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that were given; 0 is one."""
+    return {name: value for name, value in options.items() if value is not None and value is not False}
+
+
+def open_data(path: str, options: Mapping[str, Any]) -> Any:
+    """Open data, of genotypes those chosen; the choices are only for genotypes."""
+    variable, dims = options.get("variable"), options.get("sample_dims")
+    dims = dims.split(",") if isinstance(dims, str) else dims
+    chosen = given({name: options.get(name) for name in GENOTYPE_CHOICES})
+    if is_genotypes(path):
+        if dims or (variable and Path(path).suffix in PLINK_SUFFIXES):
+            raise InputError(f"{path}: --sample-dims and --variable are not for genotypes; leave them out")
+        if chosen.pop("all_chromosomes", False):
+            chosen["autosomes"] = False
+        return open_genotypes(path, variable=variable, **chosen)
+    if chosen:
+        option = next(iter(chosen)).replace("_", "-")
+        raise InputError(f"{path}: --{option} is for genotypes (.bed, .pgen, VCF Zarr); leave it out")
+    return open_source(path, variable=variable, sample_dims=dims or None)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One fit.
+
+    Attributes
+    ----------
+    kind : "pca", "ppca", "factor_analysis" or "kpca".
+    data, request : opened, and what is asked of them.
+    parameters : what was asked, for the record.
+    ld_prune, outliers, outlier_rounds : for genotypes.
+    """
+
+    kind: str
+    data: Source
+    request: Any
+    parameters: Mapping[str, Any]
+    ld_prune: float | None = None
+    outliers: str | None = None
+    outlier_rounds: int = 5
+
+    @classmethod
+    def of(
+        cls, data: Source, source: Mapping[str, Any], model: Mapping[str, Any], memory: Any, progress: Progress = silent
+    ) -> Job:
+        """Make a job of data and options: those of the source, and those of the model with its kind."""
+        kind = model["kind"]
+        genotypes = isinstance(data, VariantSource)
+        ld_prune, outliers = source.get("ld_prune"), model.get("outliers")
+        if (ld_prune is not None or outliers) and not genotypes:
+            raise InputError(f"{data.name}: --ld-prune and --outliers are for genotypes; leave them out")
+        missing = source["missing"]
+        if missing == "auto":
+            missing = MISSING[kind][0]
+        check_choice("missing", missing, MISSING[kind])
+        scale = None if source["scale"] == "none" else source["scale"]
+        if kind == "kpca":
+            return cls(kind, data, *_kernel(data, model, scale, missing, memory, progress))
+        k = model["n_components"]
+        if k is None and not genotypes:
+            k = max(1, min(10, *(size - (kind != "pca") for size in data.shape)))
+        common = {"n_components": k, "scale": scale, "solver": model["solver"], "memory": memory, "seed": model["seed"]}
+        own = {"missing": missing, "tol": model["tol"]}
+        request: Any
+        if kind == "pca":
+            request = Request(**common, **own, progress=progress)
+        else:
+            iterations = FACTOR_ITERATIONS if kind == "factor_analysis" else DEFAULT_ITERATIONS
+            own |= {
+                "method": model["method"], "own_noise": kind == "factor_analysis", "criterion": model["criterion"],
+                "max_iter": model["max_iter"] or iterations,
+            }  # fmt: skip
+            request = LatentRequest(**common, **own, progress=progress)
+        asked = {"ld_prune": ld_prune, "outliers": outliers, **{name: source.get(name) for name in GENOTYPE_CHOICES}}
+        return cls(kind, data, request, common | own | given(asked), ld_prune, outliers, model.get("outlier_rounds", 5))
+
+    def plan(self) -> Plan:
+        """Choose how to do it and count the cost, without reading."""
+        if self.kind == "kpca":
+            return kernel_plan(self.data, self.request, extra_sweeps=1)
+        chosen: Plan = self.request.plan(self.data, extra_sweeps=1)
+        return chosen
+
+    def check_export(self, form: str, prefix: Path, overwrite: bool) -> None:
+        """Refuse text files that could not be written at the end, before the work begins."""
+        text_paths(prefix, FORMATS[form], overwrite)
+        if form == "plink" and not isinstance(self.data, VariantSource):
+            raise InputError("--export plink is for genotypes; use --export tsv")
+
+    def fit(self, store: Path) -> tuple[Any, dict[str, Any]]:
+        """Fit the model and write it to a store; returns what was found, and the attributes of the result."""
+        if self.kind == "kpca":
+            return kernel_to_store(self.data, self.request, store, self.parameters)
+        to_store: Any = pca_to_store if self.kind == "pca" else latent_to_store
+        job = self if self.ld_prune is None else self._pruned(self.ld_prune)
+        found, attributes = to_store(
+            job.data, job.request, store, job.parameters, find_outliers=job.outliers,
+            outlier_rounds=job.outlier_rounds,
+        )  # fmt: skip
+        return found, attributes
+
+    def _pruned(self, r2: float) -> Job:
+        """Return the same without variants in linkage with others."""
+        data: Any = filtered(self.data)  # type: ignore[arg-type]
+        journal = active_journal()
+
+        def choose() -> dict[str, Any]:
+            return {"kept": prune(data, r2=r2, progress=self.request.progress)}
+
+        kept = (choose() if journal is None else journal.remember("pruned", choose))["kept"]
+        return replace(self, data=data.take(variants=kept, note=f"variants left out: {int((~kept).sum())} by pruning"))
+
+
+def _kernel(
+    data: Source, model: Mapping[str, Any], scale: str | None, missing: str, memory: Any, progress: Progress
+) -> tuple[KernelRequest, dict[str, Any]]:
+    """Return what is asked of kernel PCA, and the same for the record."""
+    names = (
+        "kernel", "gamma", "degree", "coef0", "n_landmarks", "landmarks", "target", "fit_inverse", "alpha", "seed",
+    )  # fmt: skip
+    own = {name: model[name] for name in names}
+    own["gamma"] = None if own["gamma"] == "features" else own["gamma"]
+    k, m = model["n_components"], model["n_landmarks"]
+    k = min(10, data.shape[0], *([] if m == "auto" else [m])) if k is None else k
+    parameters = {"n_components": k, **own, "scale": None if scale == "auto" else scale, "missing": missing}
+    parameters["memory"] = memory
+    return KernelRequest(**parameters, progress=progress), parameters
+
+
+def export_prefix(result: Path) -> Path:
+    """Return how the text files of a result begin."""
+    return result.with_name(result.name.removesuffix(".zarr").removesuffix(".pca"))
+
+
+def write_export(result: Path, form: str, prefix: Path | None, overwrite: bool) -> list[Path]:
+    """Write a result as text, beside it unless a prefix is given."""
+    return export(result, prefix or export_prefix(result), form=form, overwrite=overwrite)

@@ -1,0 +1,196 @@
+"""The folder of one unfinished run: a lock, what was asked, how far it is, its checkpoints, the store being written.
+
+study.pca.zarr.unfinished/
+    lock                     held by the run that works here; the system lets it go when that run ends, however
+    run.json                 what was asked, of which data
+    status.json              how far it is, for `streampca status`
+    checkpoint/              records of sweeps
+    checkpoint.unfinished/   the result as far as it is written
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Any
+
+import psutil
+
+from streampca.errors import InputError
+from streampca.journal import Journal
+from streampca.progress import Step
+
+SUFFIX = ".unfinished"
+# Seconds between two updates of status.json.
+STATUS_EVERY = 1.0
+# Seconds that a lock may be held before it is another run's.
+PATIENCE = 0.5
+
+
+def folder_of(output: Path) -> Path:
+    """Return where the unfinished work for an output is."""
+    return output.with_name(output.name + SUFFIX)
+
+
+class Workplace:
+    """The folder of a run, while its lock is held."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self._status: dict[str, Any] = {}
+        self._written = 0.0
+
+    @property
+    def asked(self) -> dict[str, Any] | None:
+        """What an earlier run here was asked; None if there was none."""
+        return _read(self.folder / "run.json")
+
+    def begin(self, asked: Mapping[str, Any]) -> None:
+        """Write down what is asked."""
+        _write(self.folder / "run.json", asked)
+
+    def journal(self, interval: float) -> Journal:
+        """Return the checkpoints."""
+        return Journal(self.folder / "checkpoint", interval)
+
+    @property
+    def store(self) -> Path:
+        """Where the result is written until it is whole."""
+        return self.folder / "store"
+
+    @property
+    def worth_keeping(self) -> bool:
+        """Tell whether there is anything that a later attempt could use."""
+        return any((self.folder / "checkpoint").glob("*.npz")) or (self.store / "zarr.json").exists()
+
+    def tell(self, **facts: Any) -> None:
+        """Put facts into status.json at once; where there is no room for it, the work goes on without."""
+        self._status |= {"pid": os.getpid(), "host": socket.gethostname(), **facts}
+        memory = psutil.Process().memory_info().rss
+        with suppress(OSError):
+            _write(self.folder / "status.json", self._status | {"memory_bytes": memory, "updated": now()})
+        self._written = time.monotonic()
+
+    def progress(self, step: Step) -> None:
+        """Put how far a sweep is into status.json, not too often."""
+        if time.monotonic() - self._written >= STATUS_EVERY or step.done == step.total:
+            self.tell(
+                state="running", sweep=step.sweep, label=step.label, done=step.done, partitions=step.total,
+                sweep_seconds=round(step.seconds, 1), eta_seconds=None if step.eta is None else round(step.eta, 1),
+                note=step.note,
+            )  # fmt: skip
+
+    def remove(self) -> None:
+        """Remove the folder, the lock last."""
+        for path in self.folder.iterdir():
+            if path.name != "lock":
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        shutil.rmtree(self.folder)
+
+
+@contextmanager
+def locked(folder: Path, output: str) -> Iterator[Workplace]:
+    """Hold the lock of a run's folder, which is made if need be; refuses while another run holds it."""
+    file = _lock(folder)
+    if file is None:
+        status = _read(folder / "status.json") or {}
+        who = (
+            f" (process {status['pid']} on {status['host']}, since {status.get('started')})" if "pid" in status else ""
+        )
+        raise InputError(
+            f"{output}: another run is writing to it{who}; wait for it, see `streampca status {output}`, or choose "
+            "another output"
+        )
+    try:
+        yield Workplace(folder)
+    finally:
+        file.close()
+
+
+def _lock(folder: Path) -> IO[bytes] | None:
+    """Take the lock, if it is free; who asks for the status holds it for a moment."""
+    patience = time.monotonic() + PATIENCE
+    while True:
+        try:
+            folder.mkdir(exist_ok=True)
+            file = (folder / "lock").open("ab")
+        except FileNotFoundError:
+            if not folder.parent.is_dir():
+                raise InputError(f"{folder}: the folder {folder.parent} does not exist; make it first") from None
+            continue
+        except OSError as error:
+            raise InputError(f"{folder}: cannot be written ({error.strerror}); choose another folder") from error
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            if time.monotonic() > patience:
+                return None
+            time.sleep(0.05)
+            continue
+        # The run that held it may have removed the file in between.
+        try:
+            if os.path.samestat(os.fstat(file.fileno()), (folder / "lock").stat()):
+                return file
+        except FileNotFoundError:
+            pass
+        file.close()
+
+
+def is_running(folder: Path) -> bool:
+    """Tell whether a run holds the lock of this folder."""
+    try:
+        with (folder / "lock").open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        return False
+    return False
+
+
+def status(output: Path) -> dict[str, Any] | None:
+    """Return how far the run for an output is; None if there is no unfinished one."""
+    folder = folder_of(output)
+    found = _read(folder / "status.json")
+    if found is None:
+        return {"state": "starting"} if is_running(folder) else None
+    running = is_running(folder)
+    if found.get("state") == "running" and not running:
+        found["state"] = "killed"
+    checkpoint = folder / "checkpoint"
+    records = list(checkpoint.glob("*.npz")) if checkpoint.is_dir() else []
+    found["checkpoint_bytes"] = sum(path.stat().st_size for path in records)
+    found["saved"] = max((_time(path.stat().st_mtime) for path in records), default=None)
+    return found
+
+
+def now() -> str:
+    """Return the time, as status and run summaries give it."""
+    return _time(time.time())
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        value = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _write(path: Path, value: Mapping[str, Any]) -> None:
+    beside = path.with_suffix(".part")
+    beside.write_text(json.dumps(value, indent=1))
+    os.replace(beside, path)

@@ -9,7 +9,6 @@ from typing import Any
 
 from streampca.errors import InputError
 from streampca.export import FORMATS, export
-from streampca.journal import active_journal
 from streampca.models.components import Request
 from streampca.models.kernel import KernelRequest
 from streampca.models.kernel_fit import kernel_plan
@@ -140,12 +139,7 @@ class Job:
     def _pruned(self, r2: float) -> Job:
         """Return the same without variants in linkage with others."""
         data: Any = filtered(self.data)  # type: ignore[arg-type]
-        journal = active_journal()
-
-        def choose() -> dict[str, Any]:
-            return {"kept": prune(data, r2=r2, progress=self.request.progress)}
-
-        kept = (choose() if journal is None else journal.remember("pruned", choose))["kept"]
+        kept = prune(data, r2=r2, progress=self.request.progress)
         return replace(self, data=data.take(variants=kept, note=f"variants left out: {int((~kept).sum())} by pruning"))
 
 

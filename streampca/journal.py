@@ -20,7 +20,7 @@ import os
 import re
 import time
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
@@ -50,6 +50,7 @@ class Journal:
     ----------
     folder : where they are.
     interval : seconds of work within a sweep that may be lost.
+    data : fingerprint of what is swept.
 
     Attributes
     ----------
@@ -58,6 +59,7 @@ class Journal:
 
     folder: Path
     interval: float = 120.0
+    data: str = ""
     replayed: int = 0
     resumed: int = 0
     _number: int = 0
@@ -82,7 +84,7 @@ class Journal:
         """Begin the next sweep, which asks this question; returns its records."""
         self._number += 1
         self._saved_at = time.monotonic()
-        records = Records(self, self._number, Question.of(question))
+        records = Records(self, self._number, Question.of({**question, "data": self.data}))
         for path in self.paths(self._number).values():
             if path not in records.paths.values():
                 path.unlink()
@@ -100,15 +102,16 @@ class Journal:
         """Tell whether it is time to save."""
         return time.monotonic() - self._saved_at >= self.interval
 
-    def remember(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """Return what was made before under this name, or make it and keep it."""
-        path = self.folder / f"{name}.npz"
-        if path.exists():
-            with contextlib.suppress(InputError):
-                return read_record(path)
-        made = make()
-        write_record(path, made)
-        return made
+    def keep(self, name: str, tree: Mapping[str, Any]) -> None:
+        """Keep what is no sweep, under a name."""
+        write_record(self.folder / f"{name}.npz", tree)
+
+    def recall(self, name: str) -> dict[str, Any] | None:
+        """Return what was kept under this name, if it was."""
+        try:
+            return read_record(self.folder / f"{name}.npz")
+        except InputError:
+            return None
 
     def paths(self, number: int) -> dict[Span, Path]:
         """Return the records of one sweep, by the range of partitions."""
@@ -211,11 +214,13 @@ class Question:
                 text = f"{part.dtype.str}{part.shape}".encode()
                 exact.update(text)
                 shape.update(text)
-                exact.update(np.ascontiguousarray(part if part.flags.c_contiguous else part.T).data.cast("B"))
+                plain = np.ascontiguousarray(part if part.flags.c_contiguous else part.T)
+                content = plain.reshape(-1).view(np.uint8).data
+                exact.update(content)
                 if part.dtype.kind == "f":
                     sketch.append(_sketch(part))
                     continue
-                shape.update(np.ascontiguousarray(part).data.cast("B"))
+                shape.update(content)
             else:
                 text = repr(part).encode()
                 exact.update(text)
@@ -240,7 +245,7 @@ class Question:
 
 def _sketch(values: Array) -> list[list[float]]:
     """Return a random combination of the rows (or columns, if these are more), and the lengths along them."""
-    table = values.reshape(len(values), -1) if values.ndim > 1 else values.reshape(-1, 1)
+    table = values.reshape(len(values), -1) if values.ndim > 1 and values.size else values.reshape(-1, 1)
     table = table.T if table.shape[1] > table.shape[0] else table
     table = np.where(np.isfinite(table), table, 0)
     signs = np.random.default_rng(0).choice([-1.0, 1.0], len(table)).astype(table.dtype)
@@ -298,7 +303,7 @@ def write_record(path: Path, tree: Mapping[str, Any]) -> None:
 def read_record(path: Path, only: str | None = None) -> dict[str, Any]:
     """Read what `write_record` wrote, or one entry of it; refuses what is damaged."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             tree = json.loads(bytes(file["tree"]))
             return {key: _decoded(tree[key], file) for key in ([only] if only else tree)}
     except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:

@@ -30,6 +30,7 @@ from numba import njit
 
 from streampca.budget import thread_count
 from streampca.errors import InputError
+from streampca.journal import active_journal
 from streampca.matrix import moments_of_codes
 from streampca.models.components import without_sparse
 from streampca.progress import Progress, Step, silent
@@ -77,19 +78,27 @@ def prune(
         raise InputError(f"r2={r2!r} cannot be used; give a number from 0 to 1")
     runs = _chromosomes(source)
     positions, kept = source.label("position"), np.zeros(len(source.features), bool)
-    lock, began, done = threading.Lock(), time.monotonic(), 0
+    lock, began, done, earlier = threading.Lock(), time.monotonic(), 0, 0
     total = sum(len(range(start, stop, source.chunks[1])) for start, stop in runs)
+    journal = active_journal()
 
-    def advance() -> None:
-        nonlocal done
+    def advance(reads: int = 1, before: bool = False) -> None:
+        nonlocal done, earlier
         with lock:
-            done += 1
-            progress(Step(0, "pruning", done, total, time.monotonic() - began))
+            done, earlier = done + reads, earlier + reads * before
+            progress(Step(0, "pruning", done, total, time.monotonic() - began, earlier=earlier))
 
     def prune_run(run: tuple[int, int]) -> None:
-        here = slice(*run)
+        here, name = slice(*run), f"pruned-{run[0]}-{run[1]}"
+        known = journal.recall(name) if journal else None
+        if known is not None:
+            kept[here] = known["kept"]
+            advance(len(range(*run, source.chunks[1])), before=True)
+            return
         starts, ends = _windows(positions[here], size, int(step), kilobases)
         _prune_run(source, run, starts, ends, r2 * SLACK, kept[here], advance)
+        if journal:
+            journal.keep(name, {"kept": kept[here]})
 
     with ThreadPoolExecutor(thread_count()) as pool:
         list(pool.map(prune_run, runs))

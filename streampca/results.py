@@ -61,6 +61,7 @@ from streampca.solvers.factors import Factors, Known
 from streampca.solvers.nystrom import KernelSolution
 from streampca.sources import Axis, Source
 from streampca.sources.genotypes import VariantSource
+from streampca.sources.remote import is_url, open_remote, root_at
 from streampca.sweeps import Sweeps, active_client
 
 if TYPE_CHECKING:
@@ -573,11 +574,12 @@ def _write_arrays(group: Any, arrays: Variables, attributes: Mapping[str, Any]) 
 
 
 def load(path: str | Path) -> xarray.Dataset:
-    """Open a result; refuses what is not one, or one of a newer format."""
+    """Open a result, at a path or behind a URL; refuses what is not one, or one of a newer format."""
     import xarray
 
-    _check_result(Path(path))
-    dataset: xarray.Dataset = xarray.open_zarr(path, chunks=None, consolidated=False)
+    _check_result(path)
+    store = open_remote(str(path)) if is_url(path) else path
+    dataset: xarray.Dataset = xarray.open_zarr(store, chunks=None, consolidated=False)
     return dataset
 
 
@@ -590,15 +592,28 @@ def load_arrays(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
     return {name: np.asarray(array[...]) for name, array in group.arrays()}, dict(group.attrs)
 
 
-def _check_result(path: Path) -> None:
-    kind = kind_of(path)
+def _check_result(path: str | Path) -> None:
+    attributes, there = _looked_at(path)
+    kind = attributes.get("kind")
     if kind not in RESULT_ARRAYS:
         raise InputError(
             f"{path}: is not a streampca result; give a store that `streampca pca`, `ppca` or `kpca` wrote"
         )
-    absent = {name for name in RESULT_ARRAYS[kind] if not (path / name).is_dir()}
+    absent = set(RESULT_ARRAYS[kind]) - there
     if absent:
         raise InputError(f"{path}: is not whole, {', '.join(sorted(absent))} is not there; make the result again")
-    newest = json.loads((path / "zarr.json").read_text())["attributes"]["format_version"]
+    newest = attributes["format_version"]
     if newest > FORMAT_VERSION:
         raise InputError(f"{path}: was written by a newer streampca (format {newest}); update streampca")
+
+
+def _looked_at(path: str | Path) -> tuple[dict[str, Any], set[str]]:
+    """Return the attributes of a store of ours, and the names of its arrays; nothing if it is none of ours."""
+    if is_url(path):
+        root = root_at(str(path)) or {}
+        attributes = root.get("attributes", {})
+        there = set((root.get("consolidated_metadata") or {}).get("metadata", {}))
+    else:
+        attributes = attributes_in(Path(path)) or {}
+        there = {name for name in RESULT_ARRAYS.get(attributes.get("kind", ""), ()) if (Path(path) / name).is_dir()}
+    return (attributes, there) if "format_version" in attributes else ({}, set())

@@ -9,6 +9,7 @@ are saved from time to time, and those that were saved before are not done again
 from __future__ import annotations
 
 import math
+import pickle
 import sys
 import threading
 import time
@@ -19,8 +20,9 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
+import cloudpickle
 import numpy as np
-from dask import threaded
+from dask import config, threaded
 from dask.base import compute
 from dask.callbacks import Callback
 from dask.delayed import Delayed, delayed
@@ -243,8 +245,9 @@ class Sweeps:
         show()
         client = active_client()
         if client is not None:
+            # As tasks, not scattered: a worker that is lost takes scattered data with it for good.
             bare = replace(self.matrix, source=self.matrix.source.bare())
-            matrix, shared = client.scatter([bare, statistic], broadcast=True, hash=False)
+            matrix, shared = (delayed(pickle.loads, pure=False)(cloudpickle.dumps(x)) for x in (bare, statistic))
         else:
             matrix, shared = (delayed(x, traverse=False, pure=False) for x in (self.matrix, statistic))
         one, two = delayed(run_partition, pure=False), delayed(combine, pure=False)
@@ -415,7 +418,8 @@ def _compute_on(client: Any, tasks: dict[Span, Delayed], nodes: _Nodes, show: Ca
     When it is time to save, nodes come here for good: the cluster need not merge them any more, and a worker lost later
     takes nothing of them with it.
     """
-    futures = dict(zip(tasks, client.compute(list(tasks.values())), strict=True))
+    with config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):
+        futures = dict(zip(tasks, client.compute(list(tasks.values())), strict=True))
     spans = {future.key: span for span, future in futures.items()}
 
     def bring(wanted: list[Span], seconds: float | None = None) -> None:

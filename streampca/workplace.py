@@ -57,9 +57,9 @@ class Workplace:
         """Write down what is asked."""
         _write(self.folder / "run.json", asked)
 
-    def journal(self, interval: float) -> Journal:
-        """Return the checkpoints."""
-        return Journal(self.folder / "checkpoint", interval)
+    def journal(self, interval: float, data: str) -> Journal:
+        """Return the checkpoints, of data with this fingerprint."""
+        return Journal(self.folder / "checkpoint", interval, data)
 
     @property
     def store(self) -> Path:

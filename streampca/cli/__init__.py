@@ -8,11 +8,15 @@ import click
 
 from streampca import __version__
 from streampca.cli.applying import denoise, impute, project
+from streampca.cli.configuring import config
 from streampca.cli.files import convert, demo, export, info, prune
 from streampca.cli.fitting import kpca, pca, ppca
-from streampca.errors import InputError
+from streampca.cli.running import run, status
+from streampca.errors import InputError, Stopped
 
 MESSAGE_PREFIX = "streampca: "
+# Try again later, as sysexits.h has it.
+STOPPED = 75
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -21,7 +25,7 @@ def cli() -> None:
     """Principal components of matrices too big for memory."""
 
 
-for command in (pca, ppca, kpca, project, impute, denoise, prune, export, convert, info, demo):
+for command in (pca, ppca, kpca, run, status, config, project, impute, denoise, prune, export, convert, info, demo):
     cli.add_command(command)
 
 
@@ -37,6 +41,9 @@ def main() -> None:
         _fail(error.format_message().replace("\n", " "))
     except OSError as error:
         _fail(f"{error.filename or 'the output'}: {error.strerror or error}; check the place, its space and its rights")
+    except Stopped as stopped:
+        click.echo(f"{MESSAGE_PREFIX}{stopped}; what was done is saved: run the same command to go on", err=True)
+        sys.exit(STOPPED)
     except (click.Abort, KeyboardInterrupt):
         click.echo(f"{MESSAGE_PREFIX}stopped", err=True)
         sys.exit(130)

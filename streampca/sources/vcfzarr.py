@@ -16,12 +16,12 @@ from typing import Any, Self, TypeAlias
 
 import numpy as np
 import zarr
-from zarr.storage import FsspecStore
 
 from streampca.buffers import scratch
 from streampca.errors import InputError
 from streampca.sources.base import Array
 from streampca.sources.genotypes import TEXT, GenotypeSource, VariantSource, packed_width, refuse_duplicates
+from streampca.sources.remote import is_url, open_remote
 from streampca.sources.zarrs import ZarrArray, ZarrSource
 
 ZarrGroup: TypeAlias = Any  # zarr.Group, whose types differ from release to release
@@ -252,6 +252,8 @@ def _values(group: ZarrGroup, name: str, shape: tuple[int, ...] = ()) -> Array:
         )
     try:
         return np.asarray(array[...])
+    except InputError:
+        raise
     except (OSError, RuntimeError, ValueError, TypeError) as error:
         first = str(error).partition("\n")[0]
         raise InputError(
@@ -264,6 +266,8 @@ def _member(group: ZarrGroup, name: str) -> ZarrArray:
     where = group_name(group)
     try:
         array = group[name] if _has(group, name) else None
+    except InputError:
+        raise
     except (KeyError, ValueError, TypeError) as error:
         first = str(error).partition("\n")[0]
         raise InputError(f"{where}/{name}: cannot be opened ({first}); write the store again") from error
@@ -278,6 +282,8 @@ def _has(group: ZarrGroup, name: str) -> bool:
     """Tell whether a group has a member, be it one that cannot be opened."""
     try:
         return name in group
+    except InputError:
+        raise
     except (KeyError, ValueError, TypeError):
         return True
 
@@ -293,8 +299,9 @@ def _open_group(data: str | Path | ZarrGroup) -> ZarrGroup | None:
         return data
     location = str(data)
     try:
-        store = FsspecStore.from_url(location, read_only=True) if "://" in location else location
-        return zarr.open_group(store, mode="r")
+        return zarr.open_group(open_remote(location) if is_url(location) else location, mode="r")
+    except InputError:
+        raise
     except (ImportError, OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 

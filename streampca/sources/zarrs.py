@@ -1,4 +1,4 @@
-"""Zarr arrays, format 2 and 3: by object, by path, or by URL through fsspec.
+"""Zarr arrays, format 2 and 3: by object, by path, or by URL.
 
 Whole chunks of local stores are read and decoded straight into buffers that are used again. This takes less than half
 the time of the general path of zarr-python, whose fresh buffers cost more than the decoding; all other stores and
@@ -18,11 +18,12 @@ from numcodecs.blosc import Blosc
 from numcodecs.gzip import GZip
 from numcodecs.zstd import Zstd
 from zarr.codecs import BloscCodec, BytesCodec, GzipCodec, ZstdCodec
-from zarr.storage import FsspecStore, LocalStore
+from zarr.storage import LocalStore
 
 from streampca.buffers import scratch
 from streampca.errors import InputError
 from streampca.sources.base import Array, Axis, Source, digest, plain_axes
+from streampca.sources.remote import RemoteStore, is_url, open_remote
 
 ZarrArray: TypeAlias = Any  # zarr.Array, whose types differ from release to release
 
@@ -62,6 +63,8 @@ class ZarrSource(Source):
             self._refuse_empty_files(region)
             try:
                 block = np.asarray(self._array[tuple(region)])
+            except InputError:
+                raise
             except (OSError, RuntimeError, ValueError) as error:
                 raise InputError(f"{self.name}: cannot be read ({error}); check the store against a copy") from error
             return block, block.nbytes
@@ -86,8 +89,10 @@ class ZarrSource(Source):
         return out, n_bytes
 
     def _chunk_path(self, index: tuple[int, ...]) -> Path:
-        key = self._array.metadata.encode_chunk_key(index)
-        return Path(str(self._array.store.root), self._array.store_path.path, key)
+        return Path(str(self._array.store.root), self._array.store_path.path, self._key(index))
+
+    def _key(self, index: tuple[int, ...]) -> str:
+        return str(self._array.metadata.encode_chunk_key(index))
 
     def _decode(self, index: tuple[int, ...], out: Array) -> int:
         """Decode one chunk into out; returns the bytes read from disk."""
@@ -122,15 +127,20 @@ class ZarrSource(Source):
         return [range(s.start // c, -(-s.stop // c)) for s, c in zip(region, self._grid, strict=True)]
 
     def fingerprint(self) -> str:
-        """Hash of the metadata, and of size and time of some chunks of a local store."""
-        stamps = []
-        if isinstance(self._array.store, LocalStore):
-            n_chunks = [-(-s // c) for s, c in zip(self._array.shape, self._grid, strict=True)]
-            total = math.prod(n_chunks)
-            for flat in np.unique(np.linspace(0, total - 1, 64).astype(int)):
-                path = self._chunk_path(tuple(int(i) for i in np.unravel_index(flat, n_chunks)))
+        """Hash of the metadata, and of size and time (of remote stores size and entity tag) of some chunks."""
+        store = self._array.store
+        stamps: list[Any] = []
+        n_chunks = [-(-s // c) for s, c in zip(self._array.shape, self._grid, strict=True)]
+        some = np.unique(np.linspace(0, math.prod(n_chunks) - 1, 64).astype(int))
+        places = {int(flat): tuple(int(i) for i in np.unravel_index(flat, n_chunks)) for flat in some}
+        if isinstance(store, LocalStore):
+            for flat, index in places.items():
+                path = self._chunk_path(index)
                 if path.exists():
-                    stamps.append((int(flat), path.stat().st_size, path.stat().st_mtime_ns))
+                    stamps.append((flat, path.stat().st_size, path.stat().st_mtime_ns))
+        elif isinstance(store, RemoteStore):
+            keys = (f"{self._array.store_path.path}/{self._key(index)}" for index in places.values())
+            stamps = store.stamps(key.lstrip("/") for key in keys)
         return digest(
             "zarr", self._array.shape, self.dtype.str, self._grid, str(self._array.metadata.to_dict()), stamps
         )
@@ -205,16 +215,15 @@ def is_zarr(path: Path) -> bool:
 def open_zarr(location: str, variable: str | None) -> ZarrArray:
     """Open one array of a local path or a URL; `store.zarr/path` and `variable` both name one inside a group."""
     try:
-        if "://" in location:
-            node = zarr.open(FsspecStore.from_url(location, read_only=True), mode="r")
-        else:
-            node = zarr.open(location, mode="r")
+        node = zarr.open(open_remote(location) if is_url(location) else location, mode="r")
         if isinstance(node, zarr.Array):
             return node
         if variable is not None and variable in node:
             node = node[variable]
             return node if isinstance(node, zarr.Array) else open_zarr(f"{location}/{variable}", None)
         arrays = {name: array for name, array in node.members(max_depth=None) if isinstance(array, zarr.Array)}
+    except InputError:
+        raise
     except (FileNotFoundError, KeyError) as error:
         raise InputError(f"{location}: there is no Zarr array or group here; check the path") from error
     except (ImportError, AttributeError, ValueError, OSError, TypeError) as error:

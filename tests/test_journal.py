@@ -1,0 +1,280 @@
+"""Checkpoints: records of sweeps, what they are worth after a stop, and what becomes of damaged or foreign ones."""
+
+import json
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+from genotype_helpers import write_bed
+
+import streampca.sweeps
+from streampca.accumulators import Moments, Product, Scatter
+from streampca.errors import InputError, Stopped
+from streampca.jobs import Job, open_data
+from streampca.journal import Journal, Question, active_journal, read_record, write_record
+from streampca.matrix import Defects
+from streampca.sweeps import Partial, _middle, _Nodes, _parent
+
+SOURCE = {"scale": "auto", "missing": "auto"}
+PCA = {"kind": "pca", "n_components": 3, "tol": 1e-3, "solver": "auto", "seed": 0}
+LATENT = {
+    "kind": "ppca", "n_components": 2, "method": "auto", "criterion": "auto", "tol": 1e-3, "max_iter": None,
+    "solver": "auto", "seed": 0,
+}  # fmt: skip
+KERNEL = {
+    "kind": "kpca", "n_components": 3, "kernel": "rbf", "gamma": "scale", "degree": 3.0, "coef0": 1.0,
+    "n_landmarks": 40, "landmarks": "uniform", "target": 0.95, "fit_inverse": False, "alpha": 0.1, "seed": 0,
+}  # fmt: skip
+CASES = {
+    "covariance": ("tall", {}, PCA | {"solver": "covariance"}),
+    "krylov, along samples": ("tall", {"scale": "unit"}, PCA | {"solver": "krylov", "tol": 1e-6}),
+    "power": ("tall", {}, PCA | {"solver": "power"}),
+    "gram": ("wide", {}, PCA | {"solver": "gram"}),
+    "krylov, along features": ("wide", {}, PCA | {"solver": "krylov"}),
+    "genotypes": ("genotypes", {"maf": 0.05, "mind": 0.2}, PCA | {"solver": "krylov"}),
+    "pruned, without outliers": ("genotypes", {"ld_prune": 0.5}, PCA | {"outliers": "remove"}),
+    "fraction": ("tall", {}, PCA | {"n_components": 0.5}),
+    "ppca": ("tall", {}, LATENT | {"method": "closed"}),
+    "ppca with gaps": ("gaps", {}, LATENT),
+    "ppca of genotypes": ("genotypes", {}, LATENT),
+    "ppca, k chosen": ("gaps", {}, LATENT | {"n_components": "auto", "criterion": "heldout", "max_iter": 5}),
+    "factor analysis": ("gaps", {}, LATENT | {"kind": "factor_analysis"}),
+    "kernel": ("tall", {}, KERNEL),
+    "kernel, k-means": ("tall", {}, KERNEL | {"landmarks": "kmeans", "fit_inverse": True}),
+    "kernel, leverage": ("tall", {}, KERNEL | {"landmarks": "leverage"}),
+    "kernel, Fourier": ("tall", {}, KERNEL | {"landmarks": "fourier"}),
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("data")
+    rng = np.random.default_rng(0)
+    tall = rng.standard_normal((2000, 6)) @ rng.standard_normal((6, 30)) + 0.5 * rng.standard_normal((2000, 30))
+    gaps = tall.copy()
+    gaps[rng.random(gaps.shape) < 0.1] = np.nan
+    stores = {"tall": (tall, (150, 30)), "gaps": (gaps, (150, 30)), "wide": (tall.T.copy(), (30, 150))}
+    for name, (values, chunks) in stores.items():
+        array = zarr.create_array(folder / f"{name}.zarr", shape=values.shape, chunks=chunks, dtype="f4")
+        array[:] = values
+    write_bed(folder / "genotypes", rng.choice([0, 1, 2, np.nan], (90, 3000), p=[0.3, 0.4, 0.27, 0.03]))
+    return {name: str(folder / f"{name}.zarr") for name in stores} | {"genotypes": str(folder / "genotypes.bed")}
+
+
+@pytest.fixture(autouse=True)
+def small_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut small data into many partitions."""
+    for name, size in (("SLAB_BYTES", 1 << 12), ("PARTITION_BYTES", 1 << 14)):
+        monkeypatch.setattr(f"streampca.budget.{name}", size)
+    monkeypatch.setattr("streampca.sources.genotypes.SLAB_BYTES", 1 << 12)
+
+
+@pytest.fixture
+def done(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Return the partitions that are worked through, as it happens."""
+    seen: list[tuple[int, int]] = []
+    original = streampca.sweeps.run_partition
+
+    def watched(matrix, statistic, start, stop, check, block=None):
+        seen.append((start, stop))
+        return original(matrix, statistic, start, stop, check, block)
+
+    monkeypatch.setattr("streampca.sweeps.run_partition", watched)
+    return seen
+
+
+def fit(case: str, data: dict[str, str], store: Path, progress=lambda _: None) -> dict[str, bytes]:
+    """Fit a case into a store; returns the bytes of all arrays."""
+    name, source, model = CASES[case]
+    source = SOURCE | source
+    store.mkdir(exist_ok=True)
+    Job.of(open_data(data[name], source), source, model, "1GB", progress).fit(store)
+    group = zarr.open_group(store, mode="r")
+    return {name: np.asarray(array[...]).tobytes() for name, array in group.arrays() if array.dtype.kind in "biuf"}
+
+
+def stop_after(step, steps):
+    # Pruning, which is no sweep, is kept chromosome by chromosome.
+    if step.sweep and next(steps, None) is None:
+        raise Stopped("enough")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_model_is_the_same_when_stopped_and_gone_on_with(case, data, tmp_path, done):
+    whole = fit(case, data, tmp_path / "whole")
+    needed = len(done)
+    assert {"mean", "explained_variance"} <= set(whole)
+    done.clear()
+    rng = np.random.default_rng(1)
+    stops = 0
+    while True:
+        steps = iter(range(int(rng.integers(1, 12))))
+        try:
+            with Journal(tmp_path / "checkpoint", interval=0.0).active():
+                found = fit(case, data, tmp_path / "store", lambda step, steps=steps: stop_after(step, steps))
+            break
+        except Stopped:
+            stops += 1
+            assert stops < 1000, "it does not get on"
+    assert found == whole
+    assert stops > 1
+    # A stop costs what was being worked on, and what the records leave out as small: a few partitions.
+    assert needed <= len(done) <= needed + 8 * stops
+
+
+@pytest.mark.parametrize("case", ["krylov, along samples", "genotypes", "ppca with gaps", "kernel, k-means"])
+def test_a_finished_journal_answers_without_reading(case, data, tmp_path, done):
+    with Journal(tmp_path / "checkpoint").active() as journal:
+        first = fit(case, data, tmp_path / "store")
+    assert journal.replayed == 0
+    done.clear()
+    with Journal(tmp_path / "checkpoint").active() as journal:
+        again = fit(case, data, tmp_path / "store")
+    assert again == first
+    assert done == []
+    assert journal.replayed > 0
+
+
+def test_rows_that_went_with_their_store_are_written_again(data, tmp_path, done):
+    with Journal(tmp_path / "checkpoint").active():
+        first = fit("covariance", data, tmp_path / "store")
+    done.clear()
+    with Journal(tmp_path / "checkpoint").active():
+        again = fit("covariance", data, tmp_path / "another")
+    assert again == first
+    assert len(done) == len(set(done)) > 1, "the sweep for scores, and that alone"
+
+
+def test_other_data_or_questions_are_not_answered_from_the_record(data, tmp_path):
+    with Journal(tmp_path / "checkpoint", data="tall").active():
+        fit("ppca", data, tmp_path / "a")
+    for case, name in (("ppca with gaps", "gaps"), ("power", "tall")):
+        expected = fit(case, data, tmp_path / f"{name}-alone")
+        with Journal(tmp_path / "checkpoint", data=name).active() as journal:
+            assert fit(case, data, tmp_path / name) == expected
+        assert journal.replayed == 0
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "empty", "text"])
+def test_a_damaged_record_is_done_again(damage, data, tmp_path):
+    with Journal(tmp_path / "checkpoint").active():
+        first = fit("krylov, along samples", data, tmp_path / "store")
+    for path in sorted((tmp_path / "checkpoint").iterdir())[1:3]:
+        content = bytearray(path.read_bytes())
+        if damage == "flipped":
+            content[len(content) // 2] ^= 0xFF
+        path.write_bytes({"cut": content[: len(content) // 2], "empty": b"", "text": b"no"}.get(damage, content))
+    with Journal(tmp_path / "checkpoint").active() as journal:
+        assert fit("krylov, along samples", data, tmp_path / "store") == first
+    assert journal.replayed >= 1
+
+
+def test_leftovers_of_a_killed_write_go(tmp_path):
+    (tmp_path / "00001-0-4.part").write_bytes(b"half")
+    (tmp_path / "notes.txt").write_text("mine")
+    Journal(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_records_come_back_as_they_were(tmp_path):
+    partial = Partial(
+        (np.asfortranarray(np.arange(6.0).reshape(2, 3)), [np.arange(3, dtype="f4")], {"a": None, "b": "x"}),
+        (Moments.zero(2),), Defects(1, 0, (3, 4)), 7, np.int64(5),
+    )  # fmt: skip
+    write_record(tmp_path / "r.npz", {"partial": partial, "seconds": 0.1, "nan": float("nan"), "no": float("-inf")})
+    found = read_record(tmp_path / "r.npz")
+    value, pieces, names = found["partial"].value
+    assert value.flags.f_contiguous
+    assert value.tobytes() == partial.value[0].tobytes()
+    assert pieces[0].dtype == np.float32
+    assert names == {"a": None, "b": "x"}
+    assert found["partial"].defects == partial.defects
+    assert isinstance(found["partial"].missing, np.int64)
+    assert found["seconds"] == 0.1
+    assert np.isnan(found["nan"])
+    assert found["no"] == -np.inf
+    assert [path.name for path in tmp_path.iterdir()] == ["r.npz"]
+
+
+@pytest.mark.parametrize(
+    "name", ["os:system", "builtins:eval", "streampca.journal:Path", "streampca/../x:Y", "streampca.matrix:np.dtype"]
+)
+def test_nothing_but_our_records_is_made_from_a_file(name, tmp_path):
+    tree = json.dumps({"partial": {"record": name, "fields": {}}}).encode()
+    np.savez(tmp_path / "r.npz", tree=np.frombuffer(tree, np.uint8))
+    with pytest.raises(InputError, match="damaged"):
+        read_record(tmp_path / "r.npz")
+
+
+def test_pickled_arrays_are_refused(tmp_path):
+    np.savez(tmp_path / "r.npz", tree=np.array([{"a": 1}], dtype=object))
+    with pytest.raises(InputError, match="damaged"):
+        read_record(tmp_path / "r.npz")
+
+
+def test_what_cannot_be_kept_is_refused(tmp_path):
+    with pytest.raises(TypeError, match="object cannot be kept"):
+        write_record(tmp_path / "r.npz", {"a": object()})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_question_that_was_rounded_otherwise_is_the_same():
+    rng = np.random.default_rng(0)
+    Q = rng.standard_normal((400, 5)).astype("f4")
+    asked = Question.of({"statistic": Product(Q), "label": "krylov"})
+    assert asked == Question.of({"statistic": Product(Q.copy()), "label": "krylov"})
+    rounded = Question.of({"statistic": Product(Q * np.float32(1 + 1e-6)), "label": "krylov"})
+    assert rounded.exact != asked.exact
+    assert rounded.matches(asked)
+    flipped = Q.copy()
+    flipped[:, 2] *= -1
+    for other in (flipped, Q[:, ::-1].copy(), Q[:, :4], Q * 2, Q.astype("f8")):
+        assert not Question.of({"statistic": Product(other), "label": "krylov"}).matches(asked)
+    assert not Question.of({"statistic": Product(Q), "label": "power"}).matches(asked)
+    assert not Question.of({"statistic": Scatter(), "label": "krylov"}).matches(asked)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 6, 7, 11, 29, 64])
+def test_any_part_of_the_tree_saves_the_work_below_it(count):
+    def every(a, b):
+        if b - a == 1:
+            return [(a, b)]
+        m = _middle(a, b)
+        return [*every(a, m), *every(m, b), (a, b)]
+
+    spans = every(0, count)
+    assert Counter(spans).most_common(1)[0][1] == 1
+    for span in spans:
+        parent = _parent(span, count)
+        assert (parent is None) == (span == (0, count))
+        if parent:
+            assert span in [(parent[0], _middle(*parent)), (_middle(*parent), parent[1])]
+        nodes = _Nodes({span: [*range(*span)]}, None, 0.0)
+        left = nodes.left((0, count))
+        singles = [s for s in left if s[1] - s[0] == 1]
+        assert sorted(a for a, _ in singles) == [a for a in range(count) if not span[0] <= a < span[1]]
+        for a, b in left:
+            nodes.add((a, b), nodes.live.get((a, b), [*range(a, b)]))
+        assert nodes.folded((0, count), lambda x, y: x + y) == [*range(count)]
+        assert nodes.done == count
+
+
+def test_the_tree_is_the_same_as_merging_neighbours_level_by_level():
+    for count in range(1, 40):
+        level = [str(i) for i in range(count)]
+        while len(level) > 1:
+            pairs = [f"({level[i]} {level[i + 1]})" for i in range(0, len(level) - 1, 2)]
+            level = pairs + level[len(level) // 2 * 2 :]
+        nodes = _Nodes({(i, i + 1): str(i) for i in range(count)}, None, 0.0)
+        assert nodes.folded((0, count), lambda a, b: f"({a} {b})") == level[0]
+
+
+def test_there_is_no_journal_unless_asked_for(tmp_path):
+    assert active_journal() is None
+    with suppress(ValueError), Journal(tmp_path).active() as journal:
+        assert active_journal() is journal
+        raise ValueError
+    assert active_journal() is None

@@ -20,7 +20,8 @@ from pydantic import ValidationError
 from streampca.cli import configuring
 from streampca.cli import fitting as commands
 from streampca.cli.configuring import config as config_command
-from streampca.config import BLOCKS, ENGINES, MODELS, Config, JobQueue, Threads, changed, listed, load, schema, starter
+from streampca.config import Config, changed, load, schema, starter
+from streampca.config.blocks import BLOCKS, ENGINES, MODELS, JobQueue, Threads, listed
 from streampca.errors import InputError
 
 CONFIGS = sorted((Path(__file__).parent.parent / "configs").glob("*.yaml"))

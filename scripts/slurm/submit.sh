@@ -51,6 +51,8 @@ while :; do
     [ -n "$trapped" ] && [ "$code" -gt 128 ] || break
 done
 
+# Told to stop before it could hear: 128 and the number of USR1.
+[ "$code" -ne 138 ] || code=$unfinished
 if [ "$code" -ne "$unfinished" ]; then
     say "exit code $code"
     exit "$code"

@@ -321,6 +321,10 @@ def _encoded(part: Any, arrays: list[Array]) -> Any:
     if isinstance(part, np.generic):
         arrays.append(np.asarray(part))
         return {"scalar": len(arrays) - 1}
+    if isinstance(part, list) and _are_rows(part):
+        # Pieces of one array: a file of hundreds of small ones takes longer than the sweep.
+        arrays.append(np.concatenate(part))
+        return {"rows": len(arrays) - 1, "lengths": [len(piece) for piece in part]}
     if isinstance(part, (list, tuple)):
         return {type(part).__name__: [_encoded(item, arrays) for item in part]}
     if isinstance(part, dict):
@@ -331,12 +335,22 @@ def _encoded(part: Any, arrays: list[Array]) -> Any:
     raise TypeError(f"{type(part).__name__} cannot be kept in a checkpoint")
 
 
+def _are_rows(pieces: list[Any]) -> bool:
+    """Tell whether these are rows of the same kind, piece by piece."""
+    if len(pieces) < 2 or not all(isinstance(piece, np.ndarray) and piece.ndim for piece in pieces):
+        return False
+    kinds = {(piece.dtype, piece.shape[1:], piece.flags.c_contiguous) for piece in pieces}
+    return len(kinds) == 1 and kinds.pop()[2]
+
+
 def _decoded(part: Any, file: Mapping[str, Any]) -> Any:
     if not isinstance(part, dict):
         return part
     if "record" in part:
         kind = _our_dataclass(part["record"])
         return kind(**{name: _decoded(value, file) for name, value in part["fields"].items()})
+    if "rows" in part:
+        return np.split(file[f"a{part['rows']}"], np.cumsum(part["lengths"])[:-1])
     ((name, value),) = part.items()
     if name == "array":
         return file[f"a{value}"]

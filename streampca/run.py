@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,23 +33,32 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def stopping() -> Iterator[None]:
-    """Let SIGTERM, SIGINT and SIGUSR1 stop the run; a second one ends the process at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    told = False
+def stopping() -> Iterator[Callable[[], None]]:
+    """Let SIGTERM, SIGINT and SIGUSR1 stop the run; a second Ctrl-C ends the process at once.
+
+    Yields what looks again whether the run was told to stop: an exception that a signal raises in the middle of Python's
+    own tidying up is lost.
+    """
+    told: list[str] = []
+
+    def look() -> None:
+        if told:
+            raise Stopped(f"stopped by {told[0]}")
 
     def stop(number: int, _: Any) -> None:
-        nonlocal told
-        if told:
+        told.append(signal.Signals(number).name)
+        if number == signal.SIGINT and told.count("SIGINT") > 1:
             os._exit(128 + number)
-        told = True
-        raise Stopped(f"stopped by {signal.Signals(number).name}")
+        # A queue may signal every process of a job, and its shell pass it on: once is enough.
+        if len(told) == 1:
+            look()
 
+    if threading.current_thread() is not threading.main_thread():
+        yield look
+        return
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)}
     try:
-        yield
+        yield look
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -68,9 +77,9 @@ def run(config: Config, *, resume: bool = False, progress: Progress = silent) ->
         raise InputError(f"output.work is for an output behind a URL; leave it out: {output} has its work beside it")
     name = output.rstrip("/").rpartition("/")[2]
     folder = Path(work or folder_of(Path(name))) if is_url(output) else folder_of(Path(output))
-    with stopping(), locked(folder, output) as place:
+    with stopping() as look, locked(folder, output) as place:
         try:
-            return _Run(config, place, progress).result(resume)
+            return _Run(config, place, progress, look).result(resume)
         except Stopped as stopped:
             place.tell(state="stopped", reason=str(stopped))
             raise
@@ -93,8 +102,8 @@ def run(config: Config, *, resume: bool = False, progress: Progress = silent) ->
 class _Run:
     """One attempt at a run."""
 
-    def __init__(self, config: Config, place: Workplace, progress: Progress):
-        self.config, self.place, self.progress = config, place, progress
+    def __init__(self, config: Config, place: Workplace, progress: Progress, look: Callable[[], None]):
+        self.config, self.place, self.progress, self.look = config, place, progress, look
         self.output = config.output.path
         self.remote = is_url(self.output)
         self.phases: dict[str, float] = {}
@@ -210,7 +219,8 @@ class _Run:
         return export_prefix(Path(self.output.rpartition("/")[2]) if self.remote else Path(self.output))
 
     def watched(self, step: Step) -> None:
-        """Show how far it is, here and to those who ask for the status."""
+        """Show how far it is, here and to those who ask for the status; stop if told to."""
+        self.look()
         self.progress(step)
         self.place.progress(step)
 

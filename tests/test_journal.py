@@ -179,6 +179,19 @@ def test_leftovers_of_a_killed_write_go(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
+def test_pieces_of_rows_are_kept_as_one_array(tmp_path):
+    pieces = [np.arange(6.0).reshape(2, 3), np.empty((0, 3)), np.ones((1, 3))]
+    mixed = [np.zeros(2), np.zeros(2, "f4"), None]
+    write_record(tmp_path / "r.npz", {"pieces": pieces, "mixed": mixed, "none": [], "one": [np.ones(2)]})
+    with np.load(tmp_path / "r.npz") as file:
+        assert len(file.files) == 5
+    found = read_record(tmp_path / "r.npz")
+    assert [piece.tolist() for piece in found["pieces"]] == [piece.tolist() for piece in pieces]
+    assert [getattr(piece, "dtype", None) for piece in found["mixed"]] == [np.float64, np.float32, None]
+    assert found["none"] == []
+    assert len(found["one"]) == 1
+
+
 def test_records_come_back_as_they_were(tmp_path):
     partial = Partial(
         (np.asfortranarray(np.arange(6.0).reshape(2, 3)), [np.arange(3, dtype="f4")], {"a": None, "b": "x"}),

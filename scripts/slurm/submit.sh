@@ -12,7 +12,8 @@
 #   sbatch --time=12:00:00 --mem=16G scripts/slurm/submit.sh CONFIG.yaml       # sbatch's own options come first
 #
 # Two minutes before the wall time Slurm signals this shell, which passes it on; streampca saves what it has and exits
-# with 75. The job is then put back into the queue, and the same command goes on from there. Any other exit code ends it.
+# with 75. The job is then put back into the queue, and the same command goes on from there. Any other exit code ends it,
+# and so does scancel.
 # streampca is taken from $STREAMPCA_VENV/bin if that is set, else from the PATH.
 set -uo pipefail
 
@@ -59,7 +60,7 @@ if [ "$code" -ne "$unfinished" ]; then
 fi
 if [ -z "${SLURM_JOB_ID:-}" ]; then
     say "unfinished; run the same command again"
-elif [ "$told" = TERM ]; then
+elif [ "$told" = TERM ] && [ "$(date +%s)" -lt $((${SLURM_JOB_END_TIME:-9999999999} - 5)) ]; then
     say "unfinished, and told to end: sbatch the same command again to go on"
 elif [ "$restarts" -ge "$most_restarts" ]; then
     say "unfinished after $restarts restarts: sbatch the same command again to go on, or give it more time"

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 def stopping() -> Iterator[Callable[[], None]]:
     """Let SIGTERM, SIGINT and SIGUSR1 stop the run; a second Ctrl-C ends the process at once.
 
-    Yields what looks again whether the run was told to stop: an exception that a signal raises in the middle of Python's
-    own tidying up is lost.
+    Yields what looks again whether the run was told to stop: an exception that a signal raises in the middle of
+    Python's own tidying up is lost.
     """
     told: list[str] = []
 

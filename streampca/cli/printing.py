@@ -17,25 +17,9 @@ def print_pairs(pairs: list[tuple[str, str]]) -> None:
 
 
 def print_plan(plan: Any, as_json: bool) -> None:
-    """Print what would be done."""
+    """Print what would be done: a plan, or one with its costs."""
     if as_json:
-        keys = (
-            "name",
-            "reason",
-            "threads",
-            "peak_bytes",
-            "limit_bytes",
-            "resident_bytes",
-            "sweep_bytes",
-            "sweeps",
-            "seconds",
-        )
-        click.echo(
-            json.dumps(
-                {key: getattr(plan, key) for key in keys}
-                | {"partitions": len(plan.cut.partitions), "axis": plan.cut.axis}
-            )
-        )
+        click.echo(json.dumps(plan.facts()))
     else:
         print_pairs(plan.lines())
 

@@ -123,6 +123,7 @@ def kernel_plan(source: Source, request: KernelRequest, extra_sweeps: int = 0) -
         solver=Dense(), name="kernel PCA", reason="all samples, exactly" if exact else what, cut=planned,
         dtype=tile_dtype(source.dtype), threads=threads, peak_bytes=need.peak(threads), limit_bytes=limit,
         resident_bytes=0, sweep_bytes=source.n_bytes, sweeps=sweeps, seconds=work / 5e10 / threads,
+        need=need,
     )  # fmt: skip
 
 

@@ -51,6 +51,7 @@ class Plan:
     peak_bytes, limit_bytes, resident_bytes : memory expected, allowed, and used to keep decoded data.
     sweep_bytes, sweeps : bytes of one read of all data, and how many are expected.
     seconds : a rough guess.
+    need : what the peak is made of.
     """
 
     solver: Solver
@@ -65,6 +66,7 @@ class Plan:
     sweep_bytes: int
     sweeps: int
     seconds: float
+    need: Footprint
 
     def lines(self) -> list[tuple[str, str]]:
         """Return what a person wants to know of it, as pairs of name and text."""
@@ -77,6 +79,14 @@ class Plan:
             ("memory", f"{show_bytes(self.peak_bytes)} of {show_bytes(self.limit_bytes)} allowed{kept}"),
             ("time", f"about {self.seconds:.0f} s by a rough model of the machine"),
         ]
+
+    def facts(self) -> dict[str, Any]:
+        """Return the numbers, for programs."""
+        keys = (
+            "name", "reason", "threads", "peak_bytes", "limit_bytes", "resident_bytes", "sweep_bytes", "sweeps", "seconds",
+        )  # fmt: skip
+        facts = {key: getattr(self, key) for key in keys}
+        return facts | {"partitions": len(self.cut.partitions), "axis": self.cut.axis}
 
     def matrix(self, source: Source, scale: str | None, missing: str) -> Matrix:
         """Return the source cut and scaled as planned."""
@@ -149,6 +159,7 @@ def plan(
         sweep_bytes=source.n_bytes,
         sweeps=sweeps,
         seconds=best.seconds / threads,
+        need=best.need,
     )
 
 

@@ -25,7 +25,6 @@ import sys
 import tempfile
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -38,8 +37,7 @@ from dask.system import CPU_COUNT
 import streampca
 from streampca.budget import show_bytes
 from streampca.errors import InputError
-
-logger = logging.getLogger("streampca")
+from streampca.progress import logger
 
 # Seconds: for a scheduler to answer; for its first worker; for jobs and processes to end; for a queue to answer.
 ANSWER_SECONDS = 30
@@ -224,7 +222,7 @@ def _await_workers(client: Any, address: str) -> None:
     if client.nthreads():
         return
     text = f"the scheduler at {address} has no workers yet"
-    warnings.warn(f"{text}; waiting for one: dask worker {address}", stacklevel=2)
+    logger.warning("%s; waiting for one: dask worker %s", text, address)
     try:
         client.wait_for_workers(1, timeout=WORKER_SECONDS)
     except TimeoutError as error:
@@ -259,10 +257,10 @@ def _check_workers(client: Any, address: str, memory: int) -> None:
         if python != here:
             raise InputError(f"worker {worker} of {address} has Python {python}, here it is {here}: use one for all")
         if limit < memory:
-            warnings.warn(
-                f"worker {worker} of {address} has {show_bytes(limit)} of memory, the plan is for {show_bytes(memory)}",
-                stacklevel=2,
-            )
+            logger.warning(
+                "worker %s of %s has %s of memory, the plan is for %s",
+                worker, address, show_bytes(limit), show_bytes(memory),
+            )  # fmt: skip
 
 
 # Job queues.
@@ -307,6 +305,7 @@ def _jobs(settings: Any, threads: int, memory: int) -> Iterator[Any]:
         except (RuntimeError, OSError, ValueError) as error:
             raise InputError(f"{queue.submit} refuses the job of a worker: {_last_line(error)}") from error
         keeper.start()
+        logger.info("waiting for the first of %d jobs of %s", settings.workers, settings.kind)
         try:
             while not client.nthreads():
                 time.sleep(0.2)

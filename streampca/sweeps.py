@@ -223,24 +223,25 @@ class Sweeps:
             records = journal.sweep({**asked, "shape": shape, "statistic": statistic, "label": label, "check": check})
             found = records.found()
             journal.count(found, count)
-        before = max((record["seconds"] for record in found.values()), default=0.0)
-        nodes = _Nodes({span: record["partial"] for span, record in found.items()}, records, before)
-        if (0, count) in nodes.live:
-            return nodes.live[0, count], before
-        self._execute(statistic, label, check, nodes)
-        merge = partial(combine, statistic, self.matrix.merges_means)
-        total = nodes.folded((0, count), merge)
-        nodes.live = {(0, count): total}
-        nodes.save()
-        return total, nodes.seconds
+        nodes = _Nodes(
+            count,
+            partial(combine, statistic, self.matrix.merges_means),
+            {span: record["partial"] for span, record in found.items()},
+            records,
+            before=max((record["seconds"] for record in found.values()), default=0.0),
+        )
+        if (0, count) not in found:
+            self._execute(statistic, label, check, nodes)
+            nodes.save()
+        return nodes.live[0, count], nodes.seconds
 
     def _execute(self, statistic: Statistic, label: str, check: bool, nodes: _Nodes) -> None:
         """Do what is not there yet."""
-        count = len(self.matrix.partitions)
 
         def show() -> None:
             what = self.stage or label
-            self.progress(Step(self.n_sweeps + 1, what, nodes.done, count, nodes.elapsed, self.note, nodes.earlier))
+            step = Step(self.n_sweeps + 1, what, nodes.done, nodes.count, nodes.elapsed, self.note, nodes.earlier)
+            self.progress(step)
 
         show()
         client = active_client()
@@ -252,7 +253,7 @@ class Sweeps:
             matrix, shared = (delayed(x, traverse=False, pure=False) for x in (self.matrix, statistic))
         one, two = delayed(run_partition, pure=False), delayed(combine, pure=False)
         tasks: dict[Span, Delayed] = {}
-        for a, b in nodes.left((0, count)):
+        for a, b in nodes.to_do:
             if b - a == 1:
                 start, stop = self.matrix.partitions[a]
                 tasks[a, b] = one(matrix, shared, start, stop, check, self._block(start, stop))
@@ -262,7 +263,7 @@ class Sweeps:
         if client is not None:
             _compute_on(client, tasks, nodes, show)
             return
-        roots = [task for span, task in tasks.items() if _parent(span, count) not in tasks]
+        roots = [task for span, task in tasks.items() if _parent(span, nodes.count) not in tasks]
         with _NodeCallback({task.key: span for span, task in tasks.items()}, nodes, show), one_blas_thread:
             try:
                 compute(*roots, scheduler=threaded.get, pool=self._threads())
@@ -297,6 +298,12 @@ def _middle(a: int, b: int) -> int:
     return a + (1 << ((b - a - 1).bit_length() - 1))
 
 
+def _halves(span: Span) -> tuple[Span, ...]:
+    """Return the two ranges that make up one; none for a single partition."""
+    a, b = span
+    return ((a, _middle(a, b)), (_middle(a, b), b)) if b - a > 1 else ()
+
+
 def _parent(span: Span, count: int) -> Span | None:
     """Return the range that this one is half of; None for all partitions."""
     a, b = 0, count
@@ -313,16 +320,28 @@ def _parent(span: Span, count: int) -> Span | None:
 class _Nodes:
     """The nodes of the tree that are done and not merged yet, by their range of partitions.
 
-    On a cluster they are futures until they are brought here.
+    On a cluster they are futures until they are brought here. What the graph merges is up to it; the rest is merged
+    here, as soon as both halves are there.
+
+    Attributes
+    ----------
+    count, merge : partitions in all, and what makes one partial of two.
+    live : what is there.
+    to_do : nodes of the graph, children first: those apart from all that were there at the beginning.
     """
 
+    count: int
+    merge: Callable[[Any, Any], Any]
     live: dict[Span, Any]
-    records: Records | None
-    before: float
+    records: Records | None = None
+    before: float = 0.0
     started: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
         self.done = self.earlier = sum(b - a for a, b in self.live)
+        self.to_do = dict.fromkeys(self._apart((0, self.count)))
+        for span in list(self.live):
+            self._climb(span)
 
     @property
     def elapsed(self) -> float:
@@ -332,33 +351,51 @@ class _Nodes:
     @property
     def seconds(self) -> float:
         """Seconds that the sweep took, those of earlier runs included."""
-        return self.before + self.elapsed
+        return self.before + (self.elapsed if self.earlier < self.count else 0.0)
 
     @property
     def due(self) -> bool:
         """Tell whether it is time to save."""
         return self.records is not None and self.records.due
 
-    def left(self, span: Span) -> list[Span]:
-        """Return the nodes to do within a range, children first: those apart from all that are there."""
+    def _apart(self, span: Span) -> list[Span]:
+        """Return the nodes within a range that neither hold nor are within any that is there, children first."""
         a, b = span
         inside = [s for s in self.live if s[0] < b and a < s[1]]
         if any(s[0] <= a and b <= s[1] for s in inside):
             return []
         if b - a == 1:
             return [span]
-        below = self.left((a, _middle(a, b))) + self.left((_middle(a, b), b))
+        below = self._apart((a, _middle(a, b))) + self._apart((_middle(a, b), b))
         return below if inside else [*below, span]
 
     def add(self, span: Span, value: Any) -> list[Any]:
-        """Take in what a node came to; returns what it was merged from."""
+        """Take in what a node of the graph came to; returns what the graph merged it from."""
         self.live[span] = value
-        a, b = span
-        if b - a == 1:
+        if span[1] - span[0] == 1:
             self.done += 1
-            return []
-        halves = (a, _middle(a, b)), (_middle(a, b), b)
-        return [self.live.pop(half) for half in halves if half in self.live]
+        merged = [self.live.pop(half) for half in _halves(span) if half in self.live]
+        self._climb(span)
+        return merged
+
+    def bring(self, values: dict[Span, Any]) -> None:
+        """Take in what nodes on a cluster came to; what they would have been merged into there is merged here."""
+        self.live |= values
+        for span in [s for s in self.to_do if any(s[0] <= a and b <= s[1] for a, b in values)]:
+            del self.to_do[span]
+        for span in values:
+            self._climb(span)
+
+    def _climb(self, span: Span) -> None:
+        """Merge with the other half, and so on up, where that is not up to the graph."""
+        while span in self.live and (parent := _parent(span, self.count)) is not None and parent not in self.to_do:
+            halves = [self.live.get(half) for half in _halves(parent)]
+            if not all(isinstance(half, Partial) for half in halves):
+                return
+            self.live[parent] = self.merge(*halves)
+            for half in _halves(parent):
+                del self.live[half]
+            span = parent
 
     def largest(self) -> list[Span]:
         """Return as many nodes as a tree in order would have waiting, the largest ones."""
@@ -375,14 +412,6 @@ class _Nodes:
         """Save while an error is on its way, which is not to be hidden by another."""
         with suppress(Exception):
             self.save()
-
-    def folded(self, span: Span, merge: Callable[[Partial, Partial], Partial]) -> Partial:
-        """Merge what is there into one."""
-        if span in self.live:
-            value: Partial = self.live.pop(span)
-            return value
-        middle = _middle(*span)
-        return merge(self.folded((span[0], middle), merge), self.folded((middle, span[1]), merge))
 
 
 class _NodeCallback(Callback):
@@ -425,10 +454,8 @@ def _compute_on(client: Any, tasks: dict[Span, Delayed], nodes: _Nodes, show: Ca
     def bring(wanted: list[Span], seconds: float | None = None) -> None:
         there = [span for span in wanted if span in futures]
         gathered = client.sync(client._gather, [futures[span] for span in there], callback_timeout=seconds)
-        for span, value in zip(there, gathered, strict=True):
-            nodes.live[span] = value
-        brought = set(there)
-        for span in [s for s in futures if any(s[0] <= a and b <= s[1] for a, b in brought)]:
+        nodes.bring(dict(zip(there, gathered, strict=True)))
+        for span in [span for span in futures if span not in nodes.to_do]:
             futures.pop(span).release()
 
     try:

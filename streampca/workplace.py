@@ -158,8 +158,8 @@ def is_running(folder: Path) -> bool:
 
 
 def status(output: Path) -> dict[str, Any] | None:
-    """Return how far the run for an output is; None if there is no unfinished one."""
-    folder = folder_of(output)
+    """Return how far the run for an output, or in a folder, is; None if there is no unfinished one."""
+    folder = output if (output / "run.json").exists() else folder_of(output)
     found = _read(folder / "status.json")
     if found is None:
         return {"state": "starting"} if is_running(folder) else None

@@ -265,14 +265,21 @@ def test_any_part_of_the_tree_saves_the_work_below_it(count):
         assert (parent is None) == (span == (0, count))
         if parent:
             assert span in [(parent[0], _middle(*parent)), (_middle(*parent), parent[1])]
-        nodes = _Nodes({span: [*range(*span)]}, None, 0.0)
-        left = nodes.left((0, count))
-        singles = [s for s in left if s[1] - s[0] == 1]
+        nodes = _Nodes(count, joined, {span: piece(*span)})
+        singles = [s for s in nodes.to_do if s[1] - s[0] == 1]
         assert sorted(a for a, _ in singles) == [a for a in range(count) if not span[0] <= a < span[1]]
-        for a, b in left:
-            nodes.add((a, b), nodes.live.get((a, b), [*range(a, b)]))
-        assert nodes.folded((0, count), lambda x, y: x + y) == [*range(count)]
+        for a, b in list(nodes.to_do):
+            nodes.add((a, b), piece(a, b))
+        assert {span: partial.value for span, partial in nodes.live.items()} == {(0, count): [*range(count)]}
         assert nodes.done == count
+
+
+def piece(a, b):
+    return Partial([*range(a, b)], (), Defects(), 0)
+
+
+def joined(a, b):
+    return Partial(a.value + b.value, (), Defects(), 0)
 
 
 def test_the_tree_is_the_same_as_merging_neighbours_level_by_level():
@@ -281,8 +288,30 @@ def test_the_tree_is_the_same_as_merging_neighbours_level_by_level():
         while len(level) > 1:
             pairs = [f"({level[i]} {level[i + 1]})" for i in range(0, len(level) - 1, 2)]
             level = pairs + level[len(level) // 2 * 2 :]
-        nodes = _Nodes({(i, i + 1): str(i) for i in range(count)}, None, 0.0)
-        assert nodes.folded((0, count), lambda a, b: f"({a} {b})") == level[0]
+
+        def paired(a, b):
+            return Partial(f"({a.value} {b.value})", (), Defects(), 0)
+
+        nodes = _Nodes(count, paired, {(i, i + 1): Partial(str(i), (), Defects(), 0) for i in range(count)})
+        assert [partial.value for partial in nodes.live.values()] == level
+
+
+def test_nodes_brought_from_a_cluster_are_merged_here_and_no_more_than_a_few_wait():
+    rng = np.random.default_rng(0)
+    count, most = 300, 0
+    nodes = _Nodes(count, joined, {})
+    future = object()
+    for a in rng.permutation(count):
+        span = (int(a), int(a) + 1)
+        if span in nodes.to_do:
+            nodes.add(span, future)
+        if rng.random() < 0.1:
+            nodes.bring({span: piece(*span) for span in nodes.largest() if nodes.live[span] is future})
+            most = max(most, len([value for value in nodes.live.values() if value is not future]))
+    nodes.bring({span: piece(*span) for span, value in nodes.live.items() if value is future})
+    assert nodes.live[0, count].value == [*range(count)]
+    assert len(nodes.live) == 1
+    assert most < count / 2, "they came in no order at all, and still were merged"
 
 
 def test_there_is_no_journal_unless_asked_for(tmp_path):

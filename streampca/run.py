@@ -72,6 +72,8 @@ def run(config: Config, *, resume: bool = False, progress: Progress = silent) ->
     resume : go on, and refuse to begin anew. Without it too, unfinished work is gone on with, and a result that is
         whole and of the same configuration and data is left as it is, unless it is to be overwritten.
     """
+    if config.source.shape is not None:
+        raise InputError("source.shape is for --plan of data that are not there yet; leave it out to run")
     output, work = config.output.path, config.output.work
     if work and not is_url(output):
         raise InputError(f"output.work is for an output behind a URL; leave it out: {output} has its work beside it")

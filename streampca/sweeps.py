@@ -26,6 +26,7 @@ from dask import config, threaded
 from dask.base import compute
 from dask.callbacks import Callback
 from dask.delayed import Delayed, delayed
+from dask.sizeof import sizeof
 from threadpoolctl import ThreadpoolController
 
 from streampca.accumulators import Moments, NoStatistic, Statistic, between_means, combine_moments
@@ -79,6 +80,10 @@ class Partial:
     defects: Defects
     n_bytes: int
     missing: Any = 0
+
+    def __sizeof__(self) -> int:
+        """Bytes of the value, by which Dask decides what to move where."""
+        return object.__sizeof__(self) + int(sizeof(self.value))
 
 
 def run_partition(

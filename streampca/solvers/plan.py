@@ -83,7 +83,8 @@ class Plan:
     def facts(self) -> dict[str, Any]:
         """Return the numbers, for programs."""
         keys = (
-            "name", "reason", "threads", "peak_bytes", "limit_bytes", "resident_bytes", "sweep_bytes", "sweeps", "seconds",
+            "name", "reason", "threads", "peak_bytes", "limit_bytes", "resident_bytes", "sweep_bytes", "sweeps",
+            "seconds",
         )  # fmt: skip
         facts = {key: getattr(self, key) for key in keys}
         return facts | {"partitions": len(self.cut.partitions), "axis": self.cut.axis}

@@ -1,0 +1,5 @@
+"""What a run of a configuration would cost: memory of each process, bytes read and sent, and seconds."""
+
+from streampca.costs.planning import planned
+
+__all__ = ["planned"]

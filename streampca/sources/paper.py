@@ -1,0 +1,95 @@
+"""Data on paper: a shape with nothing behind it, for plans; what is read is made up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streampca.buffers import scratch
+from streampca.sources import PLINK_SUFFIXES, Source
+from streampca.sources.base import digest, plain_axes
+from streampca.sources.genotypes import Filter, GenotypeSource, packed_width
+
+Array = NDArray[Any]
+
+# Made-up data are this much, over and over again.
+MADE_UP_BYTES = 8 << 20
+
+
+class _Paper:
+    """What sources on paper share: what they made up stays where it is."""
+
+    _made: Array | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_made": None}
+
+
+class PaperGenotypes(_Paper, GenotypeSource):
+    """Packed genotypes of a shape, made up as they are read."""
+
+    def __init__(self, name: str, shape: tuple[int, int], filter: Filter | None = None):
+        # Labels that take no memory, and then none.
+        n, d = (np.broadcast_to(np.uint8(0), size) for size in shape)
+        super().__init__(name, {"sample": n}, {"variant": d})
+        self.samples, self.features = replace(self.samples, coords={}), replace(self.features, coords={})
+        self.filter = filter or Filter()
+
+    def read_stored(self, start: int, stop: int) -> tuple[Array, int]:
+        """Copy what was made up, as if it came from a file, into a buffer that is used again."""
+        if self._made is None:
+            self._made = _made_up_codes(self.shape[0])
+        out = scratch("packed", (stop - start, self._made.shape[1]), np.uint8)
+        for i in range(0, len(out), len(self._made)):
+            part = out[i : i + len(self._made)]
+            part[:] = self._made[: len(part)]
+        return out, out.nbytes
+
+    def stamp(self) -> tuple[object, ...]:
+        """Return the shape: there is nothing else."""
+        return ("paper", self.shape)
+
+
+def _made_up_codes(n_samples: int) -> Array:
+    """Return a few packed variants, with one call in two hundred missing."""
+    rng = np.random.default_rng(0)
+    codes = rng.choice(4, (256, 4), p=(0.09, 0.005, 0.42, 0.485)).astype(np.uint8)
+    table = (codes << np.array([0, 2, 4, 6], np.uint8)).sum(axis=1).astype(np.uint8)
+    width = packed_width(n_samples)
+    return np.asarray(table[rng.integers(256, size=(max(1, MADE_UP_BYTES // width), width), dtype=np.uint8)])
+
+
+class PaperArray(_Paper, Source):
+    """A float32 array of a shape, made up as it is read, in chunks of about 8 MB, whole along the shorter side."""
+
+    def __init__(self, name: str, shape: tuple[int, int]):
+        self.name, self.dtype = name, np.dtype(np.float32)
+        self.samples, self.features = plain_axes(shape)
+        short = int(shape[1] > shape[0])
+        length = max(1, min(shape[short], MADE_UP_BYTES // (4 * shape[1 - short])))
+        self.chunks = (length, shape[1]) if short == 0 else (shape[0], length)
+
+    def read_block(self, outer_samples: slice, outer_features: slice) -> tuple[Array, int]:
+        """Copy what was made up, as if it came from a file, into a buffer that is used again."""
+        if self._made is None:
+            self._made = np.random.default_rng(0).standard_normal(MADE_UP_BYTES // 4 + 1, np.float32)
+        shape = outer_samples.stop - outer_samples.start, outer_features.stop - outer_features.start
+        out = scratch("slab", shape, np.float32)
+        flat = out.reshape(-1)
+        for i in range(0, flat.size, self._made.size):
+            part = flat[i : i + self._made.size]
+            part[:] = self._made[: part.size]
+        return out, out.nbytes
+
+    def fingerprint(self) -> str:
+        """Hash of the shape."""
+        return digest("paper", self.shape)
+
+
+def on_paper(path: str, shape: tuple[int, int], filter: Filter | None = None) -> Source:
+    """Return a source of this shape with no data behind it: genotypes if the path names them, else float32."""
+    genotypes = path.endswith((*PLINK_SUFFIXES, ".vcz"))
+    return PaperGenotypes(path, shape, filter) if genotypes else PaperArray(path, shape)

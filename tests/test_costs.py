@@ -1,0 +1,301 @@
+"""Plans with their costs: memory, bytes and the time model; nothing here depends on how fast the machine is."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import dask
+import numpy as np
+import pytest
+from helpers import PEAK
+
+from streampca.accumulators import Product, ProductAndRows, Scatter
+from streampca.budget import Cut, Footprint
+from streampca.config import Config
+from streampca.costs import measuring, planned, planning
+from streampca.costs.measuring import CALIBRATION_BYTES, driver_seconds, statistic_of
+from streampca.costs.sizes import Network, Sizes, driver_bytes, network_of, sent_by, sizes_of, worker_bytes
+from streampca.costs.times import Crew, Rates, SweepTime, Times, sweep_time
+from streampca.jobs import Job
+from streampca.solvers.dense import Dense
+from streampca.solvers.krylov import WARM_SWEEPS, Krylov
+from streampca.solvers.plan import Plan
+from streampca.sources.genotypes import Filter
+from streampca.sources.paper import PaperArray, PaperGenotypes, on_paper
+from streampca.sweeps import Sweeps
+
+NEED = Footprint(process=100, driver=1000, task=20, partial=5, waiting=4, after=0)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """Measure little, and start no processes for it: tests look at what becomes of the numbers."""
+    monkeypatch.setattr(measuring, "CALIBRATION_SECONDS", 1e-3)
+    monkeypatch.setattr(measuring, "REPEATS", 2)
+    monkeypatch.setattr(planning, "measure_tasks", lambda _: {"task": 0.002, "worker_task": 0.003, "loading": 1.0})
+
+
+def config(shape, *, path="study.bed", k=4, engine=None, **model):
+    return Config.model_validate(
+        {
+            "source": {"path": path, "shape": shape},
+            "model": {"kind": "pca", "n_components": k, **model},
+            "engine": {"memory": "2GB", **(engine or {})},
+            "output": {"path": "out.zarr"},
+        }
+    )
+
+
+def small_plan(partitions=((0, 10), (10, 20), (20, 30), (30, 35)), solver=None, axis=1):
+    return Plan(
+        solver or Krylov(8, 40), "krylov", "", Cut(axis, partitions, 10), np.dtype(np.float32), 1, 0, 0, 0, 350, 8, 1.0,
+        NEED,
+    )  # fmt: skip
+
+
+def lines_of(found):
+    return dict(found.lines())
+
+
+def test_paper_genotypes_have_shape_and_packed_bytes_but_no_labels():
+    source = on_paper("x.bed", (1001, 5000), Filter(maf=0.1))
+    assert isinstance(source, PaperGenotypes)
+    assert source.shape == (1001, 5000)
+    assert not source.samples.coords
+    assert not source.features.coords
+    packed, n_bytes = source.read_packed(100, 300)
+    assert packed.shape == (200, 251)
+    assert n_bytes == packed.nbytes
+    assert source.filter.maf == 0.1
+    values, _ = source.read(slice(0, 1001), slice(0, 50))
+    assert np.nanvar(values, axis=0).min() > 0
+    assert 0 < np.isnan(values).mean() < 0.05
+
+
+@pytest.mark.parametrize("shape", [(100_000, 300), (300, 100_000), (2, 5_000_000)])
+def test_paper_arrays_are_read_in_chunks_of_a_few_megabytes(shape):
+    source = on_paper("x.zarr", shape)
+    assert isinstance(source, PaperArray)
+    rows, columns = source.chunks
+    assert min(shape) in (rows, columns)
+    assert 4 * rows * columns <= 8 << 20
+    block, n_bytes = source.read(slice(0, rows), slice(0, columns))
+    assert block.shape == (rows, columns)
+    assert n_bytes == block.nbytes
+    assert np.isfinite(block).all()
+
+
+def test_memory_of_worker_and_driver_is_what_each_holds():
+    # Process, tasks with their partials, partials that wait, and a copy of what is shared.
+    assert worker_bytes(NEED, 3, 7) == 100 + 3 * (20 + 5) + 4 * 5 + 7
+    assert driver_bytes(NEED, 7) == 100 + 1000 + 7 + (4 + 2) * 5
+    assert driver_bytes(replace(NEED, after=9999), 7) == 100 + 9999
+
+
+@pytest.mark.parametrize("keep_rows", [False, True])
+def test_sizes_count_block_scaling_and_partials(keep_rows):
+    data, plan = PaperGenotypes("x", (1000, 35)), small_plan()
+    statistic = statistic_of(Krylov(8, 40, keep_rows), 1000, plan.dtype)
+    assert isinstance(statistic, ProductAndRows if keep_rows else Product)
+    sizes = sizes_of(plan, data, statistic)
+    assert 4 * 1000 * 8 + 16 * 35 < sizes.shared < 4 * 1000 * 8 + 16 * 35 + 2000
+    assert sizes.partial == 8 * 1000 * 8 + 8 * 1000
+    assert sizes.row == (4 * 8 if keep_rows else 0)
+    assert sizes.of(10) == sizes.partial + 10 * sizes.row
+    assert sizes.of(10, first=True) == sizes.of(10) + 320
+
+
+def test_sizes_of_a_scatter_are_those_of_the_matrix():
+    data, plan = PaperArray("x", (500, 20)), small_plan(solver=Dense(), axis=0)
+    sizes = sizes_of(plan, data, statistic_of(Dense(), 20, plan.dtype))
+    assert isinstance(statistic_of(Dense(), 20, plan.dtype), Scatter)
+    assert sizes.partial == 8 * 20 * 20 + 32 * 20
+
+
+def test_network_counts_each_partial_once_and_each_copy():
+    sizes = Sizes(shared=1000, partial=100, row=2)
+    # The tree: two pairs of 10 + 10 and 10 + 5 rows, then 20 + 15.
+    merging = sum(100 + 2 * rows for rows in (10, 10, 10, 5, 20, 15))
+    assert network_of(small_plan(), sizes, 2) == Network(
+        broadcast=2000, merging=merging, merging_likely=(120 + 120 + 140) // 2, home=100 + 2 * 35
+    )
+    alone = network_of(small_plan(), sizes, 1)
+    assert (alone.merging, alone.merging_likely) == (0, 0)
+    assert alone.most == 1000 + 170
+
+
+def test_a_sweep_takes_rounds_of_partitions_and_scales_with_threads():
+    rates = Rates(1, 1.0, 1.0, 0.0, 0.0, ())
+    lengths = [10] * 64
+    one = sweep_time(lengths, 0.5, 0.25, rates, Crew(1, 1))
+    assert one == SweepTime(320.0, 0.0, 0.0, 0.0, 0.25)
+    for threads in (2, 4, 8):
+        assert sweep_time(lengths, 0.5, 0.0, rates, Crew(1, threads)).computing == 320 / threads
+    # 64 partitions on 60 threads come in two rounds.
+    assert sweep_time(lengths, 0.5, 0.0, rates, Crew(30, 2)).computing == 10
+
+
+def test_merges_are_shared_and_then_a_tree():
+    rates = Rates(1, 0.0, 0.0, 0.0, 2.0, ())
+    assert sweep_time([1] * 64, 0.0, 0.0, rates, Crew(1, 1)).merging == 63 * 2
+    assert sweep_time([1] * 64, 0.0, 0.0, rates, Crew(2, 4)).merging == (56 / 8 + 3) * 2
+    assert sweep_time([1], 0.0, 0.0, rates, Crew(2, 4)).merging == 0
+
+
+def test_workers_pay_for_network_and_tasks_but_threads_do_not():
+    rates = Rates(1, 0.0, 0.0, 0.0, 0.0, (), task=0.002, worker_task=0.01)
+    sizes = Sizes(shared=10**9, partial=0)
+    many = sweep_time([1] * 8, 0.0, 0.0, rates, Crew(9, 1, sizes))
+    # To the first worker, then in two rounds of two each to nine.
+    assert many.network == pytest.approx(1 + 2 * 2)
+    assert many.scheduling == pytest.approx(15 * (0.002 + 0.01 / 9))
+    alone = sweep_time([1] * 8, 0.0, 0.0, rates, Crew(1, 9))
+    assert (alone.network, alone.scheduling) == (0.0, 0.0)
+
+
+def test_total_adds_the_sweeps_up():
+    def each(seconds):
+        return SweepTime(seconds, 0.0, 0.0, 0.0, 0.0)
+
+    times = Times(each(1.0), each(20.0), each(10.0), None, 3.0)
+    assert times.total(4) == 3 + WARM_SWEEPS + 20 + 3 * 10
+    assert replace(times, warm=None, last=each(5.0)).total(4) == 3 + 20 + 2 * 10 + 5
+    assert replace(times, warm=None).total(1) == 3 + 20
+
+
+def test_driver_is_measured_on_fewer_rows_and_in_proportion(monkeypatch):
+    monkeypatch.setattr(measuring, "BASIS_ROWS", 200)
+    spent = driver_seconds(small_plan(), 10_000, 4)
+    assert len(spent) == 8
+    assert min(spent) > 0
+    assert len(driver_seconds(small_plan(solver=Dense()), 50, 4)) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "shape", "solver", "row"),
+    [
+        ("x.bed", (600, 40_000), "krylov", "variant"),
+        ("x.bed", (300, 20_000), "gram", "variant"),
+        ("x.zarr", (40_000, 60), "covariance", "sample"),
+        ("x.zarr", (20_000, 400), "krylov", "sample"),
+        ("x.zarr", (200, 30_000), "gram", "feature"),
+        ("x.zarr", (200, 30_000), "power", "sample"),
+    ],
+)
+def test_every_solver_is_calibrated(path, shape, solver, row):
+    found = planned(config(shape, path=path, solver=solver))
+    assert found.plan.name == solver
+    assert found.network is None
+    rates, times = found.rates, found.times
+    assert min(rates.row, rates.first_row, times.first.seconds, times.later.seconds, found.seconds) > 0
+    assert f"a {row} and thread" in lines_of(found)["measured here"]
+    assert (times.warm is not None) == (solver == "krylov" and path == "x.bed")
+    # Scores of samples, or loadings of features, take a sweep unless rows were kept.
+    assert (rates.last_row > 0) == (not getattr(found.plan.solver, "keep_rows", False))
+
+
+def test_other_models_fall_back_to_the_rough_model_and_say_so():
+    engine = {"kind": "processes", "workers": 2}
+    em = config((3000, 40), path="x.zarr", engine=engine)
+    em = Config.model_validate(em.model_dump() | {"model": {"kind": "ppca", "n_components": 3}})
+    kernel = Config.model_validate(em.model_dump() | {"model": {"kind": "kpca", "n_components": 3, "n_landmarks": 100}})
+    for asked in (em, kernel):
+        found = planned(asked)
+        assert found.rates is None
+        assert found.worker_bytes > 0
+        assert "rough model" in lines_of(found)["time"]
+        assert json.loads(json.dumps(found.facts()))["calibrated"] is False
+    closed = planned(
+        Config.model_validate(em.model_dump() | {"model": {"kind": "ppca", "n_components": 3, "method": "closed"}})
+    )
+    assert closed.rates is not None
+
+
+def test_workers_of_an_engine_have_memory_and_network_within_the_plan():
+    engine = {"kind": "slurm", "workers": 8, "threads": 2, "memory": "1GB"}
+    found = planned(config((2000, 60_000), engine=engine, solver="krylov"))
+    plan = found.plan
+    assert (found.workers, plan.threads, plan.resident_bytes) == (8, 2, 0)
+    assert found.worker_bytes == worker_bytes(plan.need, 2, found.sizes.shared)
+    # A process that did both would hold less than the two together, and all are within the limit.
+    assert max(found.worker_bytes, found.driver_bytes) < 1e9
+    assert plan.need.peak(2) <= found.worker_bytes + found.driver_bytes
+    assert found.network.broadcast == 8 * found.sizes.shared
+    assert found.network.merging_likely <= found.network.merging
+    lines = lines_of(found)
+    for name in ("solver", "sweeps", "partitions", "memory of a worker", "memory of the driver", "reading",
+                 "network a sweep", "measured here", "time", "assumed"):  # fmt: skip
+        assert lines[name], name
+    assert "memory" not in lines
+    facts = json.loads(json.dumps(found.facts()))
+    assert facts["network_bytes"]["most"] == found.network.most
+    assert facts["sweep_seconds"]["later"]["seconds"] == pytest.approx(found.times.later.seconds)
+    assert {"warm", "first", "later"} <= set(facts["sweep_seconds"])
+    assert facts["measured"]["task"] == 0.002
+
+
+def test_calibration_shortens_rows_that_would_take_too_much_memory(monkeypatch):
+    monkeypatch.setattr(measuring, "CALIBRATION_BYTES", 40 << 20)
+    found = planned(config((200_000, 5_000), engine={"memory": "20GB"}, solver="krylov"))
+    assert 0 < found.rates.side < 200_000
+    assert "in proportion" in lines_of(found)["measured here"]
+
+
+def test_data_that_are_there_are_opened_and_measured(tmp_path):
+    x = np.random.default_rng(0).standard_normal((3000, 30)).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    asked = config(None, path=str(tmp_path / "x.npy"))
+    found = planned(asked)
+    assert found.plan.sweep_bytes == x.nbytes
+    assert "made up" not in lines_of(found)["assumed"]
+    assert found.workers == 0
+
+
+@pytest.mark.slow
+def test_the_cluster_plan_on_paper_takes_bounded_memory(tmp_path):
+    asked = config([500_000, 1_000_000], k=20, engine={"kind": "slurm", "workers": 32, "threads": 4, "memory": "8GB"})
+    (tmp_path / "paper.yaml").write_text(json.dumps(asked.model_dump(mode="json", exclude_none=True)))
+    command = [sys.executable, "-c", PEAK, "streampca", "run", "paper.yaml", "--plan", "--json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    text, _, peak = done.stdout.rpartition("PEAK")
+    facts = json.loads(text)
+    assert int(peak) < CALIBRATION_BYTES + (600 << 20)
+    assert (facts["name"], facts["workers"], facts["threads"]) == ("krylov", 32, 4)
+    assert facts["sweep_bytes"] == 125_000 * 1_000_000
+    assert 96e6 * 4 < facts["worker_bytes"] < 8e9
+    assert facts["driver_bytes"] < 8e9
+    # Block, mean and scale to each worker.
+    assert facts["network_bytes"]["broadcast"] == pytest.approx(32 * (4 * 500_000 * 24 + 16e6), rel=0.01)
+    assert facts["network_bytes"]["merging"] > facts["partitions"] * 8 * 500_000 * 24
+    assert min(facts["measured"]["row"], facts["measured"]["task"], facts["measured"]["worker_task"]) > 0
+    assert facts["seconds"] > facts["sweep_seconds"]["later"]["seconds"] > facts["sweep_seconds"]["later"]["driver"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("keep_rows", [False, True])
+def test_workers_send_no_more_than_the_bound(keep_rows, monkeypatch):
+    from types import SimpleNamespace
+
+    from streampca.engine import engine
+
+    monkeypatch.setattr("streampca.budget.PARTITION_BYTES", 1 << 18)
+    data = PaperGenotypes("x", (2000, 6000))
+    source = {"scale": "auto", "missing": "auto"}
+    model = {"kind": "pca", "n_components": 4, "solver": "krylov", "seed": 0, "tol": 1e-3}
+    with dask.config.set(num_workers=1):
+        job = Job.of(data, source, model, "1GB")
+        plan = job.plan()
+    statistic = statistic_of(replace(plan.solver, keep_rows=keep_rows), 2000, plan.dtype)
+    assert len(plan.cut.partitions) > 8
+    sizes = sizes_of(plan, data, statistic)
+    with engine(SimpleNamespace(kind="processes", workers=2, dashboard=False), 1, 10**9) as client:
+        client.wait_for_workers(2)
+        request = job.request.of(data)
+        Sweeps(plan.matrix(data, request.scale, request.missing)).run(statistic, "first")
+        sent = sent_by(client)
+    bound = network_of(plan, sizes, 2, first=True)
+    # Frames have headers; the first copy of what is broadcast comes from the driver.
+    assert bound.home < sent <= 1.05 * (bound.most - sizes.shared)

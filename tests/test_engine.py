@@ -23,10 +23,11 @@ import pytest
 import zarr
 from helpers import falling, matrix_with_spectrum
 
-from streampca import PCA
+from streampca import PCA, jobqueue
 from streampca import engine as engine_module
-from streampca.engine import _Keeper, describe, engine
+from streampca.engine import describe, engine
 from streampca.errors import InputError
+from streampca.jobqueue import _Keeper
 from streampca.sweeps import active_client
 
 with suppress(ImportError):
@@ -311,7 +312,7 @@ def test_tls(stored, tmp_path, monkeypatch):
 
 
 def script(settings, threads=2, memory=MEMORY):
-    with dask.config.set({}), engine_module._job_cluster(settings, threads, memory) as made:
+    with dask.config.set({}), jobqueue._job_cluster(settings, threads, memory) as made:
         return made.job_script()
 
 
@@ -363,12 +364,12 @@ def test_directives_go_before_what_we_ask_for(kind, directive, ours):
 def test_wall_times():
     if "dask_jobqueue" in sys.modules:
         assert "-l walltime=25:00:30\n" in script(jobs("pbs", walltime="1-01:00:30"))
-    assert engine_module._seconds("01:02:03") == 3723
-    assert engine_module._seconds("2-00:00:01") == 2 * 86400 + 1
-    assert engine_module._lifetime(30) == []
+    assert jobqueue._seconds("01:02:03") == 3723
+    assert jobqueue._seconds("2-00:00:01") == 2 * 86400 + 1
+    assert jobqueue._lifetime(30) == []
     for wrong in ("60", "1:00", "one:two:three", "-1:00:00"):
         with pytest.raises(InputError, match="is not HH:MM:SS"):
-            engine_module._seconds(wrong)
+            jobqueue._seconds(wrong)
 
 
 @pytest.mark.parametrize("kind", ASKED)
@@ -416,7 +417,7 @@ def queue(tmp_path, monkeypatch):
         (folder / name).write_text(text.format(folder))
         (folder / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    monkeypatch.setattr(engine_module, "LOOK_SECONDS", 0.3)
+    monkeypatch.setattr(jobqueue, "LOOK_SECONDS", 0.3)
     # What a worker asks of one that is gone is given up sooner.
     monkeypatch.setenv("DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT", "3s")
     return folder
@@ -473,6 +474,6 @@ def test_a_job_that_is_refused_is_an_error(queue):
 
 def test_a_queue_that_is_away_is_no_reason_to_submit_again(queue):
     (queue / "squeue").write_text("#!/bin/sh\necho slurmctld is away >&2\nexit 1\n")
-    keeper = _Keeper(None, None, engine_module.QUEUES["slurm"], 1)
+    keeper = _Keeper(None, None, jobqueue.QUEUES["slurm"], 1)
     with pytest.raises(OSError, match="slurmctld is away"):
         keeper._listed()

@@ -116,7 +116,8 @@ def _processes(settings: Any, threads: int, memory: int) -> Iterator[Any]:
     distributed = dask_distributed()
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="streampca-", ignore_cleanup_errors=True))
-        preload = [*dask.config.get("distributed.worker.preload", []), __name__]
+        given = dask.config.get("distributed.worker.preload", [])
+        preload = [*([given] if isinstance(given, str) else given), __name__]
         stack.enter_context(dask.config.set({**dask_settings(), "distributed.worker.preload": preload}))
         cluster = distributed.LocalCluster(
             n_workers=settings.workers or max(1, CPU_COUNT // threads),

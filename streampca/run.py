@@ -19,7 +19,7 @@ import dask
 from streampca import __version__
 from streampca.budget import memory_limit, show_bytes
 from streampca.config import changed
-from streampca.engine import engine
+from streampca.engine import describe, engine
 from streampca.errors import InputError, Stopped
 from streampca.jobs import Job, export_prefix, open_data, write_export
 from streampca.models.dataset import peak_memory
@@ -113,7 +113,7 @@ class _Run:
     def result(self, resume: bool) -> str | Path:
         """Go from where an earlier attempt was to the end."""
         there = _attributes_at(self.output)
-        begun = self.place.asked
+        begun = self.place.asked if self.place.worth_keeping else None
         if there is not None and begun is not None and _run_of(there).get("id") == begun["id"]:
             # Put in place by an attempt that was killed before it could tidy up.
             return self.finished()
@@ -162,7 +162,7 @@ class _Run:
             with engine(config.engine, chosen.threads, begun["memory"]) as client:
                 self.phases["starting workers"] = time.monotonic() - entered
                 if client is not None:
-                    self.place.tell(dashboard=client.dashboard_link)
+                    self.place.tell(workers=describe(client))
                 if begun["attempts"] > 1:
                     logger.info("going on with the run of %s, attempt %d", begun["begun"], begun["attempts"])
                 with journal.active(), self.phase("fitting"):

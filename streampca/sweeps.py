@@ -86,10 +86,41 @@ class Partial:
         return object.__sizeof__(self) + int(sizeof(self.value))
 
 
+class _Sent:
+    """Something sent to workers, pickled, and unpickled by each once.
+
+    Arrays that Dask itself sends from worker to worker may lie at odd addresses, and NumPy multiplies these otherwise.
+    """
+
+    def __init__(self, content: bytes):
+        self._content = content
+        self._lock = threading.Lock()
+        self._value: Any = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Sent, (self._content,)
+
+    def __sizeof__(self) -> int:
+        return len(self._content)
+
+    def here(self) -> Any:
+        """Return it."""
+        with self._lock:
+            if self._value is None:
+                self._value = pickle.loads(self._content)
+            return self._value
+
+
+def _here(sent: Any) -> Any:
+    """Return what was sent, or given as it is."""
+    return sent.here() if isinstance(sent, _Sent) else sent
+
+
 def run_partition(
     matrix: Matrix, statistic: Statistic, start: int, stop: int, check: bool, block: Any = None
 ) -> Partial:
     """Reduce one partition: its own source, slab by slab, tile by tile."""
+    matrix, statistic = _here(matrix), _here(statistic)
     if block is not None:
         matrix = replace(matrix, source=BlockSource(block, matrix.source.shape, matrix.axis, start))
     length = statistic.tile_length(matrix.n_full, matrix.dtype.itemsize)
@@ -119,6 +150,7 @@ def run_partition(
 
 def combine(statistic: Statistic, merges_means: bool, a: Partial, b: Partial) -> Partial:
     """Merge two partials, a before b."""
+    statistic = _here(statistic)
     value = statistic.combine(a.value, b.value)
     moments = a.moments + b.moments
     if merges_means and moments:
@@ -253,7 +285,7 @@ class Sweeps:
         if client is not None:
             # As tasks, not scattered: a worker that is lost takes scattered data with it for good.
             bare = replace(self.matrix, source=self.matrix.source.bare())
-            matrix, shared = (delayed(pickle.loads, pure=False)(cloudpickle.dumps(x)) for x in (bare, statistic))
+            matrix, shared = (delayed(_Sent, pure=False)(cloudpickle.dumps(x)) for x in (bare, statistic))
         else:
             matrix, shared = (delayed(x, traverse=False, pure=False) for x in (self.matrix, statistic))
         one, two = delayed(run_partition, pure=False), delayed(combine, pure=False)
@@ -408,10 +440,11 @@ class _Nodes:
         return sorted(self.live, key=lambda span: span[0] - span[1])[:most]
 
     def save(self) -> None:
-        """Put the largest nodes on record."""
+        """Put the largest nodes on record, of those that are here."""
         if self.records is not None:
+            here = [span for span in self.largest() if isinstance(self.live[span], Partial)]
             seconds = self.seconds
-            self.records.save({span: {"partial": self.live[span], "seconds": seconds} for span in self.largest()})
+            self.records.save({span: {"partial": self.live[span], "seconds": seconds} for span in here})
 
     def save_if_possible(self) -> None:
         """Save while an error is on its way, which is not to be hidden by another."""
@@ -463,6 +496,10 @@ def _compute_on(client: Any, tasks: dict[Span, Delayed], nodes: _Nodes, show: Ca
         for span in [span for span in futures if span not in nodes.to_do]:
             futures.pop(span).release()
 
+    def take_in(span: Span) -> None:
+        for merged in nodes.add(span, futures[span]):
+            futures.pop(spans[merged.key]).release()
+
     try:
         for future in sys.modules["distributed"].as_completed(list(futures.values())):
             span = spans[future.key]
@@ -470,8 +507,7 @@ def _compute_on(client: Any, tasks: dict[Span, Delayed], nodes: _Nodes, show: Ca
                 continue
             if future.status != "finished":
                 future.result()
-            for merged in nodes.add(span, future):
-                futures.pop(spans[merged.key]).release()
+            take_in(span)
             if span[1] - span[0] == 1:
                 show()
             if nodes.due:
@@ -480,8 +516,11 @@ def _compute_on(client: Any, tasks: dict[Span, Delayed], nodes: _Nodes, show: Ca
         bring(list(nodes.live))
     except BaseException:
         with suppress(Exception):
+            # What is finished and was not looked at yet, children first.
+            for span in [s for s in tasks if s in futures and s not in nodes.live]:
+                if futures[span].status == "finished":
+                    take_in(span)
             bring(nodes.largest(), SECONDS_TO_SAVE)
-        nodes.live = {span: value for span, value in nodes.live.items() if isinstance(value, Partial)}
         nodes.save_if_possible()
         raise
 

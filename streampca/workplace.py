@@ -81,7 +81,7 @@ class Workplace:
 
     def progress(self, step: Step) -> None:
         """Put how far a sweep is into status.json, not too often."""
-        if time.monotonic() - self._written >= STATUS_EVERY or step.done == step.total:
+        if time.monotonic() - self._written >= STATUS_EVERY or step.done in (step.earlier, step.total):
             self.tell(
                 state="running", sweep=step.sweep, label=step.label, done=step.done, partitions=step.total,
                 sweep_seconds=round(step.seconds, 1), eta_seconds=None if step.eta is None else round(step.eta, 1),

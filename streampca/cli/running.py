@@ -89,7 +89,7 @@ def _lines(found: dict[str, Any]) -> list[tuple[str, str]]:
         ("so far", found.get("note", "")),
         ("memory", f"{amount('memory_bytes')}{limit}" if found.get("memory_bytes") else ""),
         ("saved", f"{amount('checkpoint_bytes')}, last {found['saved']}" if found.get("saved") else ""),
-        ("dashboard", found.get("dashboard") or ""),
+        ("workers", found.get("workers", "")),
         ("updated", found.get("updated", "")),
         ("finished", found.get("finished", "")),
     ]

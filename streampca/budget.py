@@ -31,6 +31,8 @@ PARTS_OF_CHUNK = 4
 TASK_RESERVE = 12 << 20
 # What writing the result and the interpreter's own growth take.
 PROCESS_RESERVE = 40 << 20
+# Dask's configuration may hold the size of the process, so that plans of one run are the same whenever they are made.
+PROCESS_KEY = "streampca.process-bytes"
 
 
 def memory_limit(memory: str | int | float | None) -> int:
@@ -161,8 +163,9 @@ def threads_that_fit(need: Footprint, limit: int, wanted: int, what: str) -> int
 
 
 def process_bytes() -> int:
-    """Resident size now, and what it will still grow by beside the arrays that are planned."""
-    return int(psutil.Process().memory_info().rss) + PROCESS_RESERVE
+    """Resident size now, and what it will grow by beside the arrays that are planned; or as Dask is configured."""
+    fixed = dask.config.get(PROCESS_KEY, None)
+    return int(fixed) if fixed else int(psutil.Process().memory_info().rss) + PROCESS_RESERVE
 
 
 def thread_count() -> int:

@@ -46,13 +46,13 @@ def open_data(path: str, options: Mapping[str, Any]) -> Any:
     chosen = given({name: options.get(name) for name in GENOTYPE_CHOICES})
     if is_genotypes(path):
         if dims or (variable and Path(path).suffix in PLINK_SUFFIXES):
-            raise InputError(f"{path}: --sample-dims and --variable are not for genotypes; leave them out")
+            raise InputError(f"{path}: sample dimensions and variables are not for genotypes; leave them out")
         if chosen.pop("all_chromosomes", False):
             chosen["autosomes"] = False
         return open_genotypes(path, variable=variable, **chosen)
     if chosen:
         option = next(iter(chosen)).replace("_", "-")
-        raise InputError(f"{path}: --{option} is for genotypes (.bed, .pgen, VCF Zarr); leave it out")
+        raise InputError(f"{path}: {option} is for genotypes (.bed, .pgen, VCF Zarr); leave it out")
     return open_source(path, variable=variable, sample_dims=dims or None)
 
 
@@ -85,7 +85,7 @@ class Job:
         genotypes = isinstance(data, VariantSource)
         ld_prune, outliers = source.get("ld_prune"), model.get("outliers")
         if (ld_prune is not None or outliers) and not genotypes:
-            raise InputError(f"{data.name}: --ld-prune and --outliers are for genotypes; leave them out")
+            raise InputError(f"{data.name}: ld-prune and outliers are for genotypes; leave them out")
         missing = source["missing"]
         if missing == "auto":
             missing = MISSING[kind][0]
@@ -122,7 +122,7 @@ class Job:
         """Refuse text files that could not be written at the end, before the work begins."""
         text_paths(prefix, FORMATS[form], overwrite)
         if form == "plink" and not isinstance(self.data, VariantSource):
-            raise InputError("--export plink is for genotypes; use --export tsv")
+            raise InputError("plink's text files are for genotypes; export tsv")
 
     def fit(self, store: Path) -> tuple[Any, dict[str, Any]]:
         """Fit the model and write it to a store; returns what was found, and the attributes of the result."""

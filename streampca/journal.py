@@ -19,7 +19,6 @@ import json
 import os
 import re
 import time
-import zipfile
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -38,6 +37,7 @@ Span = tuple[int, int]
 # How far a question may be from the one on record and still be the same but for rounding, as another kind of
 # processor rounds: relative to the length of its columns.
 SAME_QUESTION = 1e-5
+SKETCH_ROWS = 4096
 _NAME = re.compile(r"(\d{5})-(\d+)-(\d+)\.npz")
 _active: ContextVar[Journal | None] = ContextVar("journal", default=None)
 
@@ -50,7 +50,6 @@ class Journal:
     ----------
     folder : where they are.
     interval : seconds of work within a sweep that may be lost.
-    data : fingerprint of what is swept.
 
     Attributes
     ----------
@@ -59,7 +58,6 @@ class Journal:
 
     folder: Path
     interval: float = 120.0
-    data: str = ""
     replayed: int = 0
     resumed: int = 0
     _number: int = 0
@@ -84,7 +82,7 @@ class Journal:
         """Begin the next sweep, which asks this question; returns its records."""
         self._number += 1
         self._saved_at = time.monotonic()
-        records = Records(self, self._number, Question.of({**question, "data": self.data}))
+        records = Records(self, self._number, Question.of(question))
         for path in self.paths(self._number).values():
             if path not in records.paths.values():
                 path.unlink()
@@ -102,16 +100,17 @@ class Journal:
         """Tell whether it is time to save."""
         return time.monotonic() - self._saved_at >= self.interval
 
-    def keep(self, name: str, tree: Mapping[str, Any]) -> None:
-        """Keep what is no sweep, under a name."""
-        write_record(self.folder / f"{name}.npz", tree)
+    def keep(self, name: str, question: Any, tree: Mapping[str, Any]) -> None:
+        """Keep what is no sweep, under a name, and what was asked for it."""
+        write_record(self.folder / f"{name}.npz", {"question": vars(Question.of(question)), **tree})
 
-    def recall(self, name: str) -> dict[str, Any] | None:
-        """Return what was kept under this name, if it was."""
+    def recall(self, name: str, question: Any) -> dict[str, Any] | None:
+        """Return what was kept under this name, if it was and the question is the same."""
         try:
-            return read_record(self.folder / f"{name}.npz")
+            found = read_record(self.folder / f"{name}.npz")
         except InputError:
             return None
+        return found if found.pop("question") == vars(Question.of(question)) else None
 
     def paths(self, number: int) -> dict[Span, Path]:
         """Return the records of one sweep, by the range of partitions."""
@@ -211,7 +210,7 @@ class Question:
         sketch: list[Any] = []
         for part in _leaves(parts):
             if isinstance(part, np.ndarray):
-                text = f"{part.dtype.str}{part.shape}".encode()
+                text = f"{part.dtype.str}{part.shape}{part.flags.c_contiguous}".encode()
                 exact.update(text)
                 shape.update(text)
                 plain = np.ascontiguousarray(part if part.flags.c_contiguous else part.T)
@@ -247,9 +246,14 @@ def _sketch(values: Array) -> list[list[float]]:
     """Return a random combination of the rows (or columns, if these are more), and the lengths along them."""
     table = values.reshape(len(values), -1) if values.ndim > 1 and values.size else values.reshape(-1, 1)
     table = table.T if table.shape[1] > table.shape[0] else table
-    table = np.where(np.isfinite(table), table, 0)
-    signs = np.random.default_rng(0).choice([-1.0, 1.0], len(table)).astype(table.dtype)
-    return [(signs @ table).astype(float).tolist(), np.sqrt(np.einsum("ij,ij->j", table, table)).astype(float).tolist()]
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], len(table))
+    combined, squares = np.zeros((2, table.shape[1]))
+    # In strips, which take little memory.
+    for start in range(0, len(table), SKETCH_ROWS):
+        strip = np.nan_to_num(table[start : start + SKETCH_ROWS].astype(float), posinf=0.0, neginf=0.0)
+        combined += signs[start : start + SKETCH_ROWS] @ strip
+        squares += np.einsum("ij,ij->j", strip, strip)
+    return [combined.tolist(), np.sqrt(squares).tolist()]
 
 
 def _leaves(part: Any) -> Iterator[Any]:
@@ -274,8 +278,10 @@ def _leaves(part: Any) -> Iterator[Any]:
             yield f.name
             yield from _leaves(getattr(part, f.name))
     else:
-        # What writes rows somewhere says where; other objects go by their kind, functions by their name.
-        yield getattr(part, "token", None) or getattr(part, "__qualname__", "object")
+        # What writes rows somewhere says where; data are asked about by their fingerprint; functions go by their name,
+        # other objects by their kind.
+        known = "data" if hasattr(part, "fingerprint") else getattr(part, "token", None)
+        yield known or getattr(part, "__qualname__", type(part).__qualname__)
 
 
 def write_record(path: Path, tree: Mapping[str, Any]) -> None:
@@ -306,7 +312,8 @@ def read_record(path: Path, only: str | None = None) -> dict[str, Any]:
         with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             tree = json.loads(bytes(file["tree"]))
             return {key: _decoded(tree[key], file) for key in ([only] if only else tree)}
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+    except Exception as error:
+        # Whatever damage does to a file, zipfile, NumPy and json each have their own ways to say so.
         raise InputError(f"{path}: this checkpoint is damaged ({error})") from error
 
 
@@ -367,7 +374,7 @@ def _decoded(part: Any, file: Mapping[str, Any]) -> Any:
 def _our_dataclass(name: str) -> Any:
     """Return a dataclass of this package by its name; nothing else is ever made from a file."""
     module, _, qualname = name.partition(":")
-    if not re.fullmatch(r"streampca(\.[a-z_]+)*", module) or not qualname.isidentifier():
+    if not re.fullmatch(r"streampca(\.[a-z][a-z_]*)*", module) or not qualname.isidentifier():
         raise ValueError(f"{name!r} is not a record of streampca")
     kind = getattr(importlib.import_module(module), qualname)
     if not is_dataclass(kind):

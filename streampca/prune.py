@@ -81,6 +81,7 @@ def prune(
     lock, began, done, earlier = threading.Lock(), time.monotonic(), 0, 0
     total = sum(len(range(start, stop, source.chunks[1])) for start, stop in runs)
     journal = active_journal()
+    asked = (source.fingerprint() if journal else "", str(window), int(step), float(r2))
 
     def advance(reads: int = 1, before: bool = False) -> None:
         nonlocal done, earlier
@@ -90,7 +91,7 @@ def prune(
 
     def prune_run(run: tuple[int, int]) -> None:
         here, name = slice(*run), f"pruned-{run[0]}-{run[1]}"
-        known = journal.recall(name) if journal else None
+        known = journal.recall(name, asked) if journal else None
         if known is not None:
             kept[here] = known["kept"]
             advance(len(range(*run, source.chunks[1])), before=True)
@@ -98,7 +99,7 @@ def prune(
         starts, ends = _windows(positions[here], size, int(step), kilobases)
         _prune_run(source, run, starts, ends, r2 * SLACK, kept[here], advance)
         if journal:
-            journal.keep(name, {"kept": kept[here]})
+            journal.keep(name, asked, {"kept": kept[here]})
 
     with ThreadPoolExecutor(thread_count()) as pool:
         list(pool.map(prune_run, runs))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import shutil
 import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -105,6 +106,8 @@ def put_in_place(store: Path, path: Path, overwrite: bool, old: Path) -> None:
     """Give a store that is whole its name; what had the name before goes by way of `old`."""
     if path.exists():
         check_output(path, overwrite)
+        if old.exists():
+            shutil.rmtree(old)
         path.rename(old)
     os.rename(store, path)
     if old.exists():
@@ -187,6 +190,7 @@ class RowsWriter:
             )
             for name in names
         ]  # fmt: skip
+        self._store, self._unsafe = store, queue.SimpleQueue[Path]()
         # Whose rows a checkpoint counts on.
         self.token = ", ".join(str((store / name / "zarr.json").stat().st_mtime_ns) for name in names)
 
@@ -194,6 +198,13 @@ class RowsWriter:
         """Write these rows, of one array each."""
         for array, rows in zip(self._arrays, parts, strict=True):
             array[start : start + len(rows)] = rows
+            self._unsafe.put(self._store / array.path / array.metadata.encode_chunk_key((start // array.chunks[0], 0)))
+
+    def flush(self) -> None:
+        """Have what was written on disk, before a checkpoint counts on it."""
+        while not self._unsafe.empty():
+            with suppress(FileNotFoundError), self._unsafe.get().open("rb") as file:
+                os.fsync(file.fileno())
 
 
 def _writer(store: Path, names: tuple[str, ...], matrix: Matrix, k: int) -> RowsWriter | None:

@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,14 +17,15 @@ from typing import TYPE_CHECKING, Any
 import dask
 
 from streampca import __version__
-from streampca.budget import memory_limit, show_bytes
+from streampca.budget import PROCESS_KEY, memory_limit, process_bytes, show_bytes
 from streampca.config import changed
 from streampca.engine import describe, engine
 from streampca.errors import InputError, Stopped
+from streampca.export import FORMATS
 from streampca.jobs import Job, export_prefix, open_data, write_export
 from streampca.models.dataset import peak_memory
 from streampca.progress import Progress, Step, logger, silent
-from streampca.results import add_attributes, attributes_in, check_output, put_in_place
+from streampca.results import add_attributes, attributes_in, check_output, put_in_place, text_paths
 from streampca.sources.remote import check_target, is_url, root_at, upload
 from streampca.workplace import Workplace, folder_of, locked, now
 
@@ -32,36 +33,46 @@ if TYPE_CHECKING:
     from streampca.config import Config
 
 
-@contextmanager
-def stopping() -> Iterator[Callable[[], None]]:
-    """Let SIGTERM, SIGINT and SIGUSR1 stop the run; a second Ctrl-C ends the process at once.
+STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+# The size of the process counts in steps, and with what checkpoints take for a moment.
+PROCESS_STEP, JOURNAL_BYTES = 64 << 20, 32 << 20
 
-    Yields what looks again whether the run was told to stop: an exception that a signal raises in the middle of
-    Python's own tidying up is lost.
-    """
-    told: list[str] = []
 
-    def look() -> None:
-        if told:
-            raise Stopped(f"stopped by {told[0]}")
+class Signals:
+    """Whether a signal has told the run to stop, and whether it still may."""
 
-    def stop(number: int, _: Any) -> None:
-        told.append(signal.Signals(number).name)
-        if number == signal.SIGINT and told.count("SIGINT") > 1:
+    def __init__(self) -> None:
+        self.told = ""
+        self.ignored = False
+
+    def look(self) -> None:
+        """Stop if told to: an exception that a signal raises in the middle of Python's own tidying up is lost."""
+        if self.told and not self.ignored:
+            raise Stopped(f"stopped by {self.told}")
+
+    def stop(self, number: int, _: Any) -> None:
+        """Handle a signal: the first stops the run, a Ctrl-C after it ends the process at once."""
+        if self.told and number == signal.SIGINT:
             os._exit(128 + number)
         # A queue may signal every process of a job, and its shell pass it on: once is enough.
-        if len(told) == 1:
-            look()
+        if not self.told:
+            self.told = signal.Signals(number).name
+            self.look()
 
+
+@contextmanager
+def stopping() -> Iterator[Signals]:
+    """Let SIGTERM, SIGINT and SIGUSR1 stop the run."""
+    signals = Signals()
     if threading.current_thread() is not threading.main_thread():
-        yield look
+        yield signals
         return
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)}
+    before = {number: signal.signal(number, signals.stop) for number in STOPS}
     try:
-        yield look
+        yield signals
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
 def run(config: Config, *, resume: bool = False, progress: Progress = silent) -> str | Path:
@@ -77,11 +88,13 @@ def run(config: Config, *, resume: bool = False, progress: Progress = silent) ->
     output, work = config.output.path, config.output.work
     if work and not is_url(output):
         raise InputError(f"output.work is for an output behind a URL; leave it out: {output} has its work beside it")
-    name = output.rstrip("/").rpartition("/")[2]
-    folder = Path(work or folder_of(Path(name))) if is_url(output) else folder_of(Path(output))
-    with stopping() as look, locked(folder, output) as place:
+    name = output.rstrip("/").rpartition("/")[2] if is_url(output) else Path(output).name
+    if not name:
+        raise InputError(f"output.path is {output!r}, which names no store; write it as result.zarr")
+    folder = folder_of(Path(work or ".") / name) if is_url(output) else folder_of(Path(output))
+    with stopping() as signals, locked(folder, output) as place:
         try:
-            return _Run(config, place, progress, look).result(resume)
+            return _Run(config, place, progress, signals).result(resume)
         except Stopped as stopped:
             place.tell(state="stopped", reason=str(stopped))
             raise
@@ -104,50 +117,67 @@ def run(config: Config, *, resume: bool = False, progress: Progress = silent) ->
 class _Run:
     """One attempt at a run."""
 
-    def __init__(self, config: Config, place: Workplace, progress: Progress, look: Callable[[], None]):
-        self.config, self.place, self.progress, self.look = config, place, progress, look
+    def __init__(self, config: Config, place: Workplace, progress: Progress, signals: Signals):
+        self.config, self.place, self.progress, self.signals = config, place, progress, signals
         self.output = config.output.path
         self.remote = is_url(self.output)
         self.phases: dict[str, float] = {}
 
     def result(self, resume: bool) -> str | Path:
         """Go from where an earlier attempt was to the end."""
-        there = _attributes_at(self.output)
-        begun = self.place.asked if self.place.worth_keeping else None
-        if there is not None and begun is not None and _run_of(there).get("id") == begun["id"]:
+        made_by = _run_of(_attributes_at(self.output))
+        begun = self.place.asked
+        if begun is not None and made_by.get("id") == begun["id"]:
             # Put in place by an attempt that was killed before it could tidy up.
             return self.finished()
+        if not self.remote:
+            self.place.put_back(Path(self.output))
         source = self.config.source.model_dump()
         with self.phase("opening"):
             data = open_data(source["path"], source)
             fingerprint = data.fingerprint()
         asked = {"config": self.config.model_dump(mode="json"), "fingerprint": fingerprint, "streampca": __version__}
-        if begun is None and there is not None and (resume or not self.config.output.overwrite):
-            if not _differences(_run_of(there), asked):
-                logger.info("%s: is whole already", self.output)
-                return self.where
-        if begun is None:
-            if resume:
-                raise InputError(f"{self.output}: there is nothing to go on with; leave out --resume to begin")
-            limit = memory_limit(self.config.engine.memory)
-            begun = asked | {"id": uuid.uuid4().hex, "begun": now(), "memory": limit, "attempts": 0}
-        elif different := _differences(begun, asked):
+        begun = begun if self.place.worth_keeping else None
+        keeps = resume or not self.config.output.overwrite
+        if begun is None and keeps and made_by and not _differences(made_by, asked):
+            logger.info("%s: exists already, of the same configuration and data; nothing to do", self.output)
+            return self.finished()
+        begun = self.taken_up(begun, asked, resume)
+        if _run_of(attributes_in(self.place.store)).get("id") != begun["id"]:
+            self.fit(data, source, begun)
+        with self.phase("placing"):
+            self.put(begun)
+        return self.finished()
+
+    def taken_up(self, begun: dict[str, Any] | None, asked: dict[str, Any], resume: bool) -> dict[str, Any]:
+        """Return what the run that is gone on with was asked, or that of a new one; refuses to mix two of them."""
+        different = [] if begun is None else _differences(begun, asked)
+        if different and not self.place.failed:
             raise InputError(
                 f"{self.place.folder}: holds a run that was not finished, and is another: {'; '.join(different)}; undo "
                 "the change to go on, or remove the folder to begin anew"
             )
+        if begun is None or different:
+            if resume:
+                raise InputError(f"{self.output}: there is nothing to go on with; leave out --resume to begin")
+            if different:
+                logger.info("the run before failed, and was another (%s): beginning anew", "; ".join(different))
+            self.place.clear()
+            limit = memory_limit(self.config.engine.memory)
+            # The size of this process, roughly: what is planned must not depend on when and by what engine it is run.
+            process = -(-process_bytes() // PROCESS_STEP) * PROCESS_STEP + JOURNAL_BYTES
+            begun = asked | {
+                "id": uuid.uuid4().hex, "begun": now(), "memory": limit, "process": process, "attempts": 0,
+                "exporting": False,
+            }  # fmt: skip
         begun["attempts"] += 1
-        if "run" not in (attributes_in(self.place.store) or {}):
-            self.fit(data, source, begun)
-        with self.phase("placing"):
-            self.put()
-        return self.finished()
+        return begun
 
     def fit(self, data: Any, source: dict[str, Any], begun: dict[str, Any]) -> None:
         """Fit the model into the store of the workplace."""
         config = self.config
         threads = config.engine.threads or (1 if config.engine.kind == "processes" else None)
-        with dask.config.set(num_workers=threads):
+        with dask.config.set({"num_workers": threads, PROCESS_KEY: begun["process"]}):
             job = Job.of(data, source, config.model.model_dump(), begun["memory"], self.watched)
             self.check(job)
             chosen = job.plan()
@@ -157,7 +187,7 @@ class _Run:
                 expected_sweeps=chosen.sweeps, limit_bytes=begun["memory"],
             )  # fmt: skip
             self.place.store.mkdir(exist_ok=True)
-            journal = self.place.journal(60 * config.engine.checkpoint_minutes, begun["fingerprint"])
+            journal = self.place.journal(60 * config.engine.checkpoint_minutes)
             entered = time.monotonic()
             with engine(config.engine, chosen.threads, begun["memory"]) as client:
                 self.phases["starting workers"] = time.monotonic() - entered
@@ -167,7 +197,7 @@ class _Run:
                     logger.info("going on with the run of %s, attempt %d", begun["begun"], begun["attempts"])
                 with journal.active(), self.phase("fitting"):
                     _, attributes = job.fit(self.place.store)
-                peak = None if client is None else max(client.run(peak_memory).values(), default=None)
+                peak = None if client is None else _most(client.run(peak_memory, on_error="ignore"))
         summary = {
             **{key: begun[key] for key in ("id", "begun", "attempts", "config", "fingerprint", "streampca")},
             "finished": now(),
@@ -189,24 +219,31 @@ class _Run:
         overwrite, form = self.config.output.overwrite, self.config.output.export
         if self.remote:
             check_target(self.output, overwrite)
+        elif Path(self.output).exists() and not overwrite:
+            raise InputError(
+                f"{self.output}: exists already; choose another output.path, or set output.overwrite to true"
+            )
         else:
             check_output(Path(self.output), overwrite)
         if form is not None:
             job.check_export(form, self.prefix, overwrite)
 
-    def put(self) -> None:
+    def put(self, begun: dict[str, Any]) -> None:
         """Write the exports, and give the result its name."""
         overwrite, form = self.config.output.overwrite, self.config.output.export
         if form is not None:
-            # Those of an attempt that was killed here are written again.
+            # Those of an attempt that was killed here are written again, those of others are not.
+            text_paths(self.prefix, FORMATS[form], overwrite or begun["exporting"])
+            self.place.begin(begun | {"exporting": True})
             write_export(self.place.store, form, self.prefix, overwrite=True)
         if self.remote:
-            upload(self.place.store, self.output, overwrite)
+            upload(self.place.store, self.output, overwrite, self.watched)
         else:
-            put_in_place(self.place.store, Path(self.output), overwrite, self.place.folder / "old")
+            put_in_place(self.place.store, Path(self.output), overwrite, self.place.old)
 
     def finished(self) -> str | Path:
-        """Tidy up."""
+        """Tidy up; what is whole need not be saved."""
+        self.signals.ignored = True
         self.place.remove()
         return self.where
 
@@ -222,7 +259,7 @@ class _Run:
 
     def watched(self, step: Step) -> None:
         """Show how far it is, here and to those who ask for the status; stop if told to."""
-        self.look()
+        self.signals.look()
         self.progress(step)
         self.place.progress(step)
 
@@ -242,10 +279,15 @@ def _attributes_at(output: str) -> dict[str, Any] | None:
     return None if root is None else root.get("attributes")
 
 
-def _run_of(attributes: dict[str, Any]) -> dict[str, Any]:
-    """Return what a result says of the run that made it."""
+def _most(numbers: dict[str, int]) -> int | None:
+    """Return the largest, if there are any."""
+    return max(numbers.values(), default=None)
+
+
+def _run_of(attributes: dict[str, Any] | None) -> dict[str, Any]:
+    """Return what a result says of the run that made it; nothing if there is none."""
     try:
-        found = json.loads(attributes["run"])
+        found = json.loads((attributes or {})["run"])
     except (KeyError, ValueError, TypeError):
         return {}
     return found if isinstance(found, dict) else {}
@@ -253,8 +295,6 @@ def _run_of(attributes: dict[str, Any]) -> dict[str, Any]:
 
 def _differences(begun: dict[str, Any], asked: dict[str, Any]) -> list[str]:
     """Say in what a run that began differs from the one that is asked for."""
-    if "config" not in begun:
-        return ["it was not made by `streampca run`"]
     different = changed(begun["config"], asked["config"])
     if begun["streampca"] != asked["streampca"]:
         different.append(f"streampca was {begun['streampca']}, is {asked['streampca']}")

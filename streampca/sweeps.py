@@ -34,6 +34,7 @@ from streampca.errors import MissingValuesError
 from streampca.journal import Records, Span, active_journal
 from streampca.matrix import Defects, Matrix
 from streampca.progress import Progress, Step, silent
+from streampca.sources import Source
 from streampca.sources.arrays import BlockSource, DaskSource
 
 
@@ -195,6 +196,7 @@ class Sweeps:
     bytes_read: int = 0
     sample_missing: Any = None
     _pools: dict[int, ThreadPoolExecutor] = field(default_factory=dict)
+    _looked_at: tuple[Source, str] | None = None
 
     @property
     def n_sweeps(self) -> int:
@@ -256,8 +258,8 @@ class Sweeps:
         found: dict[Span, Any] = {}
         if journal is not None:
             asked = {f.name: getattr(self.matrix, f.name) for f in fields(self.matrix) if f.name != "source"}
-            shape = self.matrix.source.shape
-            records = journal.sweep({**asked, "shape": shape, "statistic": statistic, "label": label, "check": check})
+            data = self._fingerprint()
+            records = journal.sweep({**asked, "data": data, "statistic": statistic, "label": label, "check": check})
             found = records.found()
             journal.count(found, count)
         nodes = _Nodes(
@@ -266,11 +268,19 @@ class Sweeps:
             {span: record["partial"] for span, record in found.items()},
             records,
             before=max((record["seconds"] for record in found.values()), default=0.0),
+            flush=partial(_flush, statistic),
         )
         if (0, count) not in found:
             self._execute(statistic, label, check, nodes)
             nodes.save()
         return nodes.live[0, count], nodes.seconds
+
+    def _fingerprint(self) -> str:
+        """Return that of what is swept, looked at once: a store far away is asked about many chunks."""
+        source = self.matrix.source
+        if self._looked_at is None or self._looked_at[0] is not source:
+            self._looked_at = source, f"{source.shape} {source.fingerprint()}"
+        return self._looked_at[1]
 
     def _execute(self, statistic: Statistic, label: str, check: bool, nodes: _Nodes) -> None:
         """Do what is not there yet."""
@@ -330,6 +340,15 @@ class Sweeps:
         return block
 
 
+def _flush(statistic: Statistic) -> None:
+    """Have the rows on disk that a statistic has given to a sink."""
+    sink: Any = getattr(statistic, "sink", None)
+    while sink is not None:
+        if hasattr(sink, "flush"):
+            sink.flush()
+        sink = getattr(sink, "sink", None)
+
+
 def _middle(a: int, b: int) -> int:
     """Return where a range of partitions is split: the left part is the largest power of two below its length."""
     return a + (1 << ((b - a - 1).bit_length() - 1))
@@ -364,6 +383,7 @@ class _Nodes:
     ----------
     count, merge : partitions in all, and what makes one partial of two.
     live : what is there.
+    flush : has what went elsewhere on disk.
     to_do : nodes of the graph, children first: those apart from all that were there at the beginning.
     """
 
@@ -372,6 +392,7 @@ class _Nodes:
     live: dict[Span, Any]
     records: Records | None = None
     before: float = 0.0
+    flush: Callable[[], None] = lambda: None
     started: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
@@ -442,6 +463,7 @@ class _Nodes:
     def save(self) -> None:
         """Put the largest nodes on record, of those that are here."""
         if self.records is not None:
+            self.flush()
             here = [span for span in self.largest() if isinstance(self.live[span], Partial)]
             seconds = self.seconds
             self.records.save({span: {"partial": self.live[span], "seconds": seconds} for span in here})

@@ -1,11 +1,12 @@
 """The folder of one unfinished run: a lock, what was asked, how far it is, its checkpoints, the store being written.
 
 study.pca.zarr.unfinished/
-    lock                     held by the run that works here; the system lets it go when that run ends, however
-    run.json                 what was asked, of which data
-    status.json              how far it is, for `streampca status`
-    checkpoint/              records of sweeps
-    checkpoint.unfinished/   the result as far as it is written
+    lock            held by the run that works here; the system lets it go when that run ends, however
+    run.json        what was asked, of which data
+    status.json     how far it is, for `streampca status`
+    checkpoint/     records of sweeps
+    store/          the result as far as it is written
+    old/            what had the result's name before, for a moment
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ SUFFIX = ".unfinished"
 STATUS_EVERY = 1.0
 # Seconds that a lock may be held before it is another run's.
 PATIENCE = 0.5
+# What run.json holds.
+ASKED = {"id", "config", "fingerprint", "streampca", "begun", "memory", "process", "attempts", "exporting"}
 
 
 def folder_of(output: Path) -> Path:
@@ -50,21 +53,37 @@ class Workplace:
 
     @property
     def asked(self) -> dict[str, Any] | None:
-        """What an earlier run here was asked; None if there was none."""
-        return _read(self.folder / "run.json")
+        """What an earlier run here was asked; None if there was none, or none that can be read."""
+        found = _read(self.folder / "run.json")
+        return found if found is not None and set(found) >= ASKED else None
 
     def begin(self, asked: Mapping[str, Any]) -> None:
         """Write down what is asked."""
         _write(self.folder / "run.json", asked)
 
-    def journal(self, interval: float, data: str) -> Journal:
-        """Return the checkpoints, of data with this fingerprint."""
-        return Journal(self.folder / "checkpoint", interval, data)
+    @property
+    def failed(self) -> bool:
+        """Tell whether the run before ended with an error, not by a signal or a kill."""
+        return (_read(self.folder / "status.json") or {}).get("state") == "failed"
+
+    def journal(self, interval: float) -> Journal:
+        """Return the checkpoints."""
+        return Journal(self.folder / "checkpoint", interval)
 
     @property
     def store(self) -> Path:
         """Where the result is written until it is whole."""
         return self.folder / "store"
+
+    @property
+    def old(self) -> Path:
+        """Where what had the result's name before is put for a moment."""
+        return self.folder / "old"
+
+    def put_back(self, output: Path) -> None:
+        """Give what had the result's name before its name again, if a run was killed in that moment."""
+        if self.old.exists() and not output.exists():
+            self.old.rename(output)
 
     @property
     def worth_keeping(self) -> bool:
@@ -88,12 +107,21 @@ class Workplace:
                 note=step.note,
             )  # fmt: skip
 
+    def clear(self) -> None:
+        """Remove the work of another run."""
+        for path in (self.folder / "checkpoint", self.store):
+            if path.exists():
+                shutil.rmtree(path)
+
     def remove(self) -> None:
-        """Remove the folder, the lock last."""
-        for path in self.folder.iterdir():
-            if path.name != "lock":
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
-        shutil.rmtree(self.folder)
+        """Remove what was made here, and the folder if nothing else is in it; what was asked goes last but the lock."""
+        self.clear()
+        if self.old.exists():
+            shutil.rmtree(self.old)
+        for name in ("status.part", "status.json", "run.part", "run.json", "lock"):
+            (self.folder / name).unlink(missing_ok=True)
+        with suppress(OSError):
+            self.folder.rmdir()
 
 
 @contextmanager
@@ -130,8 +158,13 @@ def _lock(folder: Path) -> IO[bytes] | None:
             raise InputError(f"{folder}: cannot be written ({error.strerror}); choose another folder") from error
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        except OSError as error:
             file.close()
+            if not isinstance(error, BlockingIOError):
+                raise InputError(
+                    f"{folder}: this file system has no locks ({error.strerror}), which keep two runs apart; choose an "
+                    "output elsewhere, or have it mounted with flock"
+                ) from error
             if time.monotonic() > patience:
                 return None
             time.sleep(0.05)
@@ -152,7 +185,7 @@ def is_running(folder: Path) -> bool:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except FileNotFoundError:
+    except OSError:
         return False
     return False
 

@@ -149,11 +149,11 @@ def test_rows_that_went_with_their_store_are_written_again(data, tmp_path, done)
 
 
 def test_other_data_or_questions_are_not_answered_from_the_record(data, tmp_path):
-    with Journal(tmp_path / "checkpoint", data="tall").active():
+    with Journal(tmp_path / "checkpoint").active():
         fit("ppca", data, tmp_path / "a")
     for case, name in (("ppca with gaps", "gaps"), ("power", "tall")):
         expected = fit(case, data, tmp_path / f"{name}-alone")
-        with Journal(tmp_path / "checkpoint", data=name).active() as journal:
+        with Journal(tmp_path / "checkpoint").active() as journal:
             assert fit(case, data, tmp_path / name) == expected
         assert journal.replayed == 0
 

@@ -406,7 +406,7 @@ def test_from_one_bucket_to_another_killed_at_work_and_while_it_uploads(s3, data
         assert run.count() == done, "only the upload was done again"
         assert_little_was_done_twice(run, needed, 2, 60, each=16)
         again = run.whole("--resume")
-        assert "is whole already" in again.err
+        assert "exists already, of the same configuration and data; nothing to do" in again.err
         assert run.count() == done
     assert not work.exists()
     assert not (tmp_path / "out.pca.zarr").exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import signal
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from pkgutil import resolve_name
@@ -259,7 +260,7 @@ def test_resume_goes_on_and_never_begins(config, output, begun, here):
     for setting in ("false", "true"):
         code, _, err = here("run", config, "--resume", "--set", f"output.overwrite={setting}")
         assert code == 0, err
-        assert "is whole already" in err
+        assert "exists already, of the same configuration and data; nothing to do" in err
     assert begun == []
     assert not folder_of(output).exists()
 
@@ -270,12 +271,12 @@ def test_a_whole_result_is_left_alone(config, data, output, begun, here):
     begun.clear()
     code, out, err = here("run", config)
     assert code == 0
-    assert "is whole already" in err
+    assert "exists already, of the same configuration and data; nothing to do" in err
     assert f"result: {output}" in out
     for setting in ("model.n_components=2", "engine.memory=1GB"):
         code, _, err = here("run", config, "--quiet", "--set", setting)
         assert code == 2
-        assert f"{output}: exists already; choose another name or add --overwrite" in err
+        assert f"{output}: exists already; choose another output.path, or set output.overwrite to true" in err
         assert not folder_of(output).exists()
     stored(data, made_up(seed=1))
     code, _, err = here("run", config, "--quiet")
@@ -377,8 +378,10 @@ POINTS = {
 }
 
 
-@pytest.mark.parametrize("overwrite", [False, True])
-@pytest.mark.parametrize("point", [*POINTS, "the old one is away"])
+@pytest.mark.parametrize(
+    ("point", "overwrite"),
+    [*((point, way) for point in POINTS for way in (False, True)), ("the old one is away", True)],
+)
 def test_killed_as(point, overwrite, config, output, begun):
     settings = ["output.export=tsv", f"output.overwrite={json.dumps(overwrite)}"]
     if overwrite:
@@ -386,9 +389,6 @@ def test_killed_as(point, overwrite, config, output, begun):
     begun.clear()
     # Of two renames, the first puts away what is to be overwritten.
     name, call = POINTS.get(point, ("streampca.results.os.rename", 2))
-    if point == "the old one is away" and not overwrite:
-        name, call = "streampca.results.shutil.rmtree", 1
-        (folder_of(output) / "old").mkdir(parents=True)
     with killed_at(name, call):
         run(load_config(config, settings))
     done = len(begun)
@@ -661,3 +661,112 @@ def test_nodes_of_a_cluster_are_saved_in_any_order_they_come(tmp_path, monkeypat
         assert nodes.live[0, count].value == [*range(count)]
         nodes.save()
         assert list(records.found()) == [(0, count)]
+
+
+# ---------------------------------------------------------------- what is not ours, and what is left over
+
+
+def test_files_that_a_user_has_in_the_folder_stay(config, output, here):
+    folder_of(output).mkdir()
+    (folder_of(output) / "mine.txt").write_text("precious")
+    assert here("run", config)[0] == 0
+    assert [path.name for path in folder_of(output).iterdir()] == ["mine.txt"]
+    assert summary(output)["attempts"] == 1
+
+
+def test_files_that_a_user_has_in_the_folder_for_work_stay(config, tmp_path, here, monkeypatch):
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "mine.txt").write_text("precious")
+    code, _, err = here(
+        "run", config, "--set", "output.path=s3://bucket/r.zarr", "--set", f"output.work={tmp_path / 'work'}"
+    )
+    assert code == 2, err
+    assert [path.name for path in (tmp_path / "work").iterdir()] == ["mine.txt"]
+
+
+@pytest.mark.parametrize("path", [".", "/", "ftp://host/x.zarr", "file:///tmp/x.zarr"])
+def test_outputs_that_are_none_are_refused_in_a_line(path, config, tmp_path, here):
+    code, _, err = here("run", config, "--set", f"output.path={path}", *settings_if_url(path, tmp_path))
+    assert code == 2
+    assert len(err.strip().splitlines()) == 1
+
+
+def settings_if_url(path, tmp_path):
+    return ("--set", f"output.work={tmp_path}") if "://" in path else ()
+
+
+def test_records_without_a_run_are_not_taken_for_ours(bed, tmp_path, here):
+    config = write_config(tmp_path / "g.yaml", bed, tmp_path / "g.zarr", source={"ld_prune": 0.9})
+    stopped(config, at=2)
+    folder = folder_of(tmp_path / "g.zarr")
+    assert any(path.name.startswith("pruned") for path in (folder / "checkpoint").iterdir())
+    (folder / "run.json").unlink()
+    assert here("run", config, "--set", "source.ld_prune=0.02")[0] == 0
+    expected = write_config(tmp_path / "h.yaml", bed, tmp_path / "h.zarr", source={"ld_prune": 0.02})
+    assert here("run", expected)[0] == 0
+    assert bits(tmp_path / "g.zarr") == bits(tmp_path / "h.zarr")
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"id": "x", "config": {}}', "no JSON"])
+def test_a_damaged_run_json_begins_anew(text, config, output, here):
+    stopped(config)
+    (folder_of(output) / "run.json").write_text(text)
+    code, _, err = here("run", config)
+    assert code == 0, err
+    assert summary(output)["attempts"] == 1
+
+
+def test_what_an_error_advises_can_be_done(tmp_path, here):
+    values = made_up()
+    values[1900, 3] = np.nan
+    config = write_config(tmp_path / "n.yaml", stored(tmp_path / "n.zarr", values), tmp_path / "out.zarr")
+    code, _, err = here("run", config)
+    assert code == 2
+    assert "missing value" in err
+    code, _, err = here("run", config, "--set", "source.missing=mean")
+    assert code == 0, err
+
+
+def test_plans_of_a_run_do_not_depend_on_what_is_loaded(config, output, monkeypatch):
+    """A process that has grown meanwhile chooses the same solver and basis."""
+    stopped(config)
+    monkeypatch.setattr("psutil.Process.memory_info", lambda _: type("M", (), {"rss": 700_000_000}))
+    run(load_config(config))
+    assert summary(output)["replayed_sweeps"] > 0
+
+
+def test_a_signal_when_all_is_done_changes_nothing(config, output, monkeypatch):
+    remove = Workplace.remove
+
+    def told(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        remove(self)
+
+    monkeypatch.setattr(Workplace, "remove", told)
+    run(load_config(config))
+    assert not folder_of(output).exists()
+    assert summary(output)["attempts"] == 1
+
+
+def test_status_is_of_results_alone(data, here):
+    code, _, err = here("status", data)
+    assert code == 2
+    assert "neither a result nor a run" in err
+
+
+def test_rows_are_on_disk_before_a_record_counts_on_them(config, monkeypatch):
+    """The order of what is made safe: rows of scores, then the record."""
+    order, fsync, replace = [], os.fsync, os.replace
+    monkeypatch.setattr(
+        "os.fsync", lambda number: (order.append(os.readlink(f"/proc/self/fd/{number}")), fsync(number))
+    )
+    monkeypatch.setattr("os.replace", lambda a, b: (order.append(str(b)), replace(a, b)))
+    run(load_config(config, ["model.solver=covariance"]))
+    chunks = [i for i, name in enumerate(order) if "/scores/c/" in name]
+    last = max(i for i, name in enumerate(order) if name.endswith(".npz"))
+    assert len(chunks) == 14
+    assert max(chunks) < last

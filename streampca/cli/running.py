@@ -46,17 +46,20 @@ def run(
 
 
 @click.command()
-@click.argument("result", type=click.Path(path_type=Path))
+@click.argument("result", type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def status(result: Path, as_json: bool) -> None:
-    """Say how far the run for RESULT is, from any shell."""
-    from streampca.results import attributes_in
+def status(result: str, as_json: bool) -> None:
+    """Say how far the run for RESULT is, from any shell; or that in a folder of unfinished work."""
+    from streampca.results import attributes_in, kind_of
+    from streampca.sources.remote import is_url
     from streampca.workplace import status as look
 
-    found: dict[str, Any] | None = look(result)
+    if is_url(result):
+        raise InputError(f"{result}: give the folder of its unfinished work, NAME.unfinished in output.work")
+    found: dict[str, Any] | None = look(Path(result))
     if found is None:
-        attributes = attributes_in(result)
-        if attributes is None:
+        attributes = attributes_in(Path(result))
+        if attributes is None or kind_of(Path(result)) is None:
             raise InputError(f"{result}: there is neither a result nor a run for one; check the path")
         found = {"state": "finished", **json.loads(attributes.get("run", "{}"))}
         found.pop("config", None)
@@ -75,14 +78,16 @@ def _lines(found: dict[str, Any]) -> list[tuple[str, str]]:
 
     sweep = ""
     if "sweep" in found:
-        expected = f" of about {found['expected_sweeps']}" if found.get("expected_sweeps") else ""
+        expected = f" of about {found['expected_sweeps']}" if found.get("expected_sweeps", 0) >= found["sweep"] else ""
         sweep = f"{found['sweep']}{expected}, {found['label']}: {found['done']} of {found['partitions']} partitions"
-    left = "" if found.get("eta_seconds") is None else f"{found['eta_seconds']:.0f} s in this sweep"
+    left = f"{found['eta_seconds']:.0f} s in this sweep" if found.get("eta_seconds") else ""
+    if found["state"] != "running":
+        left = ""
     limit = f" of {amount('limit_bytes')} allowed" if found.get("limit_bytes") else ""
     where = f"process {found['pid']} on {found['host']}" if "pid" in found else ""
     attempts = f"attempt {found['attempts']}, the first began {found['begun']}" if "attempts" in found else ""
     return [
-        ("state", f"{found['state']}{': ' + found['reason'] if found.get('reason') else ''}"),
+        ("state", found.get("reason", "") if found["state"] == "stopped" else _with_reason(found)),
         ("run", ", ".join(filter(None, [where, attempts]))),
         ("sweep", sweep),
         ("left", left),
@@ -93,3 +98,7 @@ def _lines(found: dict[str, Any]) -> list[tuple[str, str]]:
         ("updated", found.get("updated", "")),
         ("finished", found.get("finished", "")),
     ]
+
+
+def _with_reason(found: dict[str, Any]) -> str:
+    return f"{found['state']}: {found['reason']}" if found.get("reason") else str(found["state"])

@@ -147,21 +147,9 @@ def open_remote(url: str, read_only: bool = True) -> RemoteStore | FsspecStore:
     return RemoteStore(url, read_only)
 
 
-def exists(url: str) -> bool:
-    """Tell whether there is anything under a URL."""
-    client = _first(url)
-    with explained(url):
-        return next(iter(client.list(chunk_size=1)), None) is not None
-
-
 def root_at(url: str) -> dict[str, Any] | None:
     """Return the metadata at the root of the store at a URL, None if there are none."""
     return _parsed(_fetch(_first(url), url, ROOT))
-
-
-def kind_at(url: str) -> str | None:
-    """Return what kind of store this program wrote under a URL, as `results.kind_of` does for a path."""
-    return _kind(_fetch(_first(url), url, ROOT))
 
 
 def check_target(url: str, overwrite: bool) -> None:
@@ -262,7 +250,7 @@ def _refuse_taken(client: Client, url: str, overwrite: bool, root: bytes | None)
     elif there == root:
         return
     if not overwrite:
-        raise InputError(f"{url}: exists already; choose another name or add --overwrite")
+        raise InputError(f"{url}: exists already; choose another name, or have it overwritten")
     if _kind(there) is None:
         raise InputError(f"{url}: was not written by streampca, and will not be overwritten; choose another name")
 
@@ -303,6 +291,10 @@ def _kind(root: bytes | None) -> str | None:
 
 def _first(url: str) -> Client:
     """Return a client that soon gives up."""
+    if _scheme(url) not in WHO:
+        raise InputError(
+            f"{_shown(url)}: this kind of URL is not known; give s3://, gs://, az:// or https://, or a path"
+        )
     with explained(url):
         return _connect(url, FIRST_PATIENCE, FIRST_SILENCE)
 

@@ -246,7 +246,7 @@ def _sketch(values: Array) -> list[list[float]]:
     """Return a random combination of the rows (or columns, if these are more), and the lengths along them."""
     table = values.reshape(len(values), -1) if values.ndim > 1 and values.size else values.reshape(-1, 1)
     table = table.T if table.shape[1] > table.shape[0] else table
-    signs = np.random.default_rng(0).choice([-1.0, 1.0], len(table))
+    signs = 2.0 * np.random.default_rng(0).integers(2, size=len(table), dtype=np.int8) - 1
     combined, squares = np.zeros((2, table.shape[1]))
     # In strips, which take little memory.
     for start in range(0, len(table), SKETCH_ROWS):

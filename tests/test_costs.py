@@ -18,7 +18,7 @@ from streampca.config import Config
 from streampca.costs import measuring, planned, planning
 from streampca.costs.measuring import CALIBRATION_BYTES, driver_seconds, statistic_of
 from streampca.costs.sizes import Network, Sizes, driver_bytes, network_of, sent_by, sizes_of, worker_bytes
-from streampca.costs.times import Crew, Rates, SweepTime, Times, sweep_time
+from streampca.costs.times import WAITING, Crew, Rates, SweepTime, Times, sweep_time
 from streampca.jobs import Job
 from streampca.solvers.dense import Dense
 from streampca.solvers.krylov import WARM_SWEEPS, Krylov
@@ -131,17 +131,19 @@ def test_a_sweep_takes_rounds_of_partitions_and_scales_with_threads():
     rates = Rates(1, 1.0, 1.0, 0.0, 0.0, ())
     lengths = [10] * 64
     one = sweep_time(lengths, 0.5, 0.25, rates, Crew(1, 1))
-    assert one == SweepTime(320.0, 0.0, 0.0, 0.0, 0.25)
+    assert one == SweepTime(WAITING * 320.0, 0.0, 0.0, 0.0, WAITING * 0.25)
     for threads in (2, 4, 8):
-        assert sweep_time(lengths, 0.5, 0.0, rates, Crew(1, threads)).computing == 320 / threads
+        assert sweep_time(lengths, 0.5, 0.0, rates, Crew(1, threads)).computing == pytest.approx(
+            WAITING * 320 / threads
+        )
     # 64 partitions on 60 threads come in two rounds.
-    assert sweep_time(lengths, 0.5, 0.0, rates, Crew(30, 2)).computing == 10
+    assert sweep_time(lengths, 0.5, 0.0, rates, Crew(30, 2)).computing == WAITING * 10
 
 
 def test_merges_are_shared_and_then_a_tree():
     rates = Rates(1, 0.0, 0.0, 0.0, 2.0, ())
-    assert sweep_time([1] * 64, 0.0, 0.0, rates, Crew(1, 1)).merging == 63 * 2
-    assert sweep_time([1] * 64, 0.0, 0.0, rates, Crew(2, 4)).merging == (56 / 8 + 3) * 2
+    assert sweep_time([1] * 64, 0.0, 0.0, rates, Crew(1, 1)).merging == pytest.approx(WAITING * 63 * 2)
+    assert sweep_time([1] * 64, 0.0, 0.0, rates, Crew(2, 4)).merging == pytest.approx(WAITING * (56 / 8 + 3) * 2)
     assert sweep_time([1], 0.0, 0.0, rates, Crew(2, 4)).merging == 0
 
 
@@ -151,7 +153,7 @@ def test_workers_pay_for_network_and_tasks_but_threads_do_not():
     many = sweep_time([1] * 8, 0.0, 0.0, rates, Crew(9, 1, sizes))
     # To the first worker, then in two rounds of two each to nine.
     assert many.network == pytest.approx(1 + 2 * 2)
-    assert many.scheduling == pytest.approx(15 * (0.002 + 0.01 / 9))
+    assert many.scheduling == pytest.approx(WAITING * 15 * (0.002 + 0.01 / 9))
     alone = sweep_time([1] * 8, 0.0, 0.0, rates, Crew(1, 9))
     assert (alone.network, alone.scheduling) == (0.0, 0.0)
 

@@ -14,7 +14,6 @@ from streampca.models.kernel import KernelRequest
 from streampca.models.kernel_fit import kernel_plan
 from streampca.models.latent import DEFAULT_ITERATIONS, LatentRequest
 from streampca.progress import Progress, silent
-from streampca.prune import filtered, prune
 from streampca.results import kernel_to_store, latent_to_store, pca_to_store, text_paths
 from streampca.scaling import check_choice
 from streampca.solvers.plan import Plan
@@ -138,6 +137,9 @@ class Job:
 
     def _pruned(self, r2: float) -> Job:
         """Return the same without variants in linkage with others."""
+        # numba, which this needs, takes a moment to load, and much memory.
+        from streampca.prune import filtered, prune
+
         data: Any = filtered(self.data)  # type: ignore[arg-type]
         kept = prune(data, r2=r2, progress=self.request.progress)
         return replace(self, data=data.take(variants=kept, note=f"variants left out: {int((~kept).sum())} by pruning"))

@@ -8,11 +8,9 @@ are saved from time to time, and those that were saved before are not done again
 
 from __future__ import annotations
 
-import math
 import pickle
 import sys
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -26,7 +24,6 @@ from dask import config, threaded
 from dask.base import compute
 from dask.callbacks import Callback
 from dask.delayed import Delayed, delayed
-from dask.sizeof import sizeof
 from threadpoolctl import ThreadpoolController
 
 from streampca.accumulators import Moments, NoStatistic, Statistic, between_means, combine_moments
@@ -36,6 +33,7 @@ from streampca.matrix import Defects, Matrix
 from streampca.progress import Progress, Step, silent
 from streampca.sources import Source
 from streampca.sources.arrays import BlockSource, DaskSource
+from streampca.tree import Nodes, Partial, middle_of, parent_of
 
 
 class _OneBlasThread:
@@ -70,21 +68,6 @@ MERGE_EVERY = 16
 THIN_PARTITIONS = 16
 # A run that is told to stop waits so long for what its workers have.
 SECONDS_TO_SAVE = 20.0
-
-
-@dataclass(frozen=True)
-class Partial:
-    """What one partition, or several merged, came to."""
-
-    value: Any
-    moments: tuple[Moments, ...]
-    defects: Defects
-    n_bytes: int
-    missing: Any = 0
-
-    def __sizeof__(self) -> int:
-        """Bytes of the value, by which Dask decides what to move where."""
-        return object.__sizeof__(self) + int(sizeof(self.value))
 
 
 class _Sent:
@@ -262,7 +245,7 @@ class Sweeps:
             records = journal.sweep({**asked, "data": data, "statistic": statistic, "label": label, "check": check})
             found = records.found()
             journal.count(found, count)
-        nodes = _Nodes(
+        nodes = Nodes(
             count,
             partial(combine, statistic, self.matrix.merges_means),
             {span: record["partial"] for span, record in found.items()},
@@ -282,7 +265,7 @@ class Sweeps:
             self._looked_at = source, f"{source.shape} {source.fingerprint()}"
         return self._looked_at[1]
 
-    def _execute(self, statistic: Statistic, label: str, check: bool, nodes: _Nodes) -> None:
+    def _execute(self, statistic: Statistic, label: str, check: bool, nodes: Nodes) -> None:
         """Do what is not there yet."""
 
         def show() -> None:
@@ -305,12 +288,12 @@ class Sweeps:
                 start, stop = self.matrix.partitions[a]
                 tasks[a, b] = one(matrix, shared, start, stop, check, self._block(start, stop))
             else:
-                middle = _middle(a, b)
+                middle = middle_of(a, b)
                 tasks[a, b] = two(shared, self.matrix.merges_means, tasks[a, middle], tasks[middle, b])
         if client is not None:
             _compute_on(client, tasks, nodes, show)
             return
-        roots = [task for span, task in tasks.items() if _parent(span, nodes.count) not in tasks]
+        roots = [task for span, task in tasks.items() if parent_of(span, nodes.count) not in tasks]
         with _NodeCallback({task.key: span for span, task in tasks.items()}, nodes, show), one_blas_thread:
             try:
                 compute(*roots, scheduler=threaded.get, pool=self._threads())
@@ -349,135 +332,10 @@ def _flush(statistic: Statistic) -> None:
         sink = getattr(sink, "sink", None)
 
 
-def _middle(a: int, b: int) -> int:
-    """Return where a range of partitions is split: the left part is the largest power of two below its length."""
-    return a + (1 << ((b - a - 1).bit_length() - 1))
-
-
-def _halves(span: Span) -> tuple[Span, ...]:
-    """Return the two ranges that make up one; none for a single partition."""
-    a, b = span
-    return ((a, _middle(a, b)), (_middle(a, b), b)) if b - a > 1 else ()
-
-
-def _parent(span: Span, count: int) -> Span | None:
-    """Return the range that this one is half of; None for all partitions."""
-    a, b = 0, count
-    while (a, b) != span:
-        middle = _middle(a, b)
-        inner = (a, middle) if span[1] <= middle else (middle, b)
-        if inner == span:
-            return a, b
-        a, b = inner
-    return None
-
-
-@dataclass
-class _Nodes:
-    """The nodes of the tree that are done and not merged yet, by their range of partitions.
-
-    On a cluster they are futures until they are brought here. What the graph merges is up to it; the rest is merged
-    here, as soon as both halves are there.
-
-    Attributes
-    ----------
-    count, merge : partitions in all, and what makes one partial of two.
-    live : what is there.
-    flush : has what went elsewhere on disk.
-    to_do : nodes of the graph, children first: those apart from all that were there at the beginning.
-    """
-
-    count: int
-    merge: Callable[[Any, Any], Any]
-    live: dict[Span, Any]
-    records: Records | None = None
-    before: float = 0.0
-    flush: Callable[[], None] = lambda: None
-    started: float = field(default_factory=time.monotonic)
-
-    def __post_init__(self) -> None:
-        self.done = self.earlier = sum(b - a for a, b in self.live)
-        self.to_do = dict.fromkeys(self._apart((0, self.count)))
-        for span in list(self.live):
-            self._climb(span)
-
-    @property
-    def elapsed(self) -> float:
-        """Seconds since this run took up the sweep."""
-        return time.monotonic() - self.started
-
-    @property
-    def seconds(self) -> float:
-        """Seconds that the sweep took, those of earlier runs included."""
-        return self.before + (self.elapsed if self.earlier < self.count else 0.0)
-
-    @property
-    def due(self) -> bool:
-        """Tell whether it is time to save."""
-        return self.records is not None and self.records.due
-
-    def _apart(self, span: Span) -> list[Span]:
-        """Return the nodes within a range that neither hold nor are within any that is there, children first."""
-        a, b = span
-        inside = [s for s in self.live if s[0] < b and a < s[1]]
-        if any(s[0] <= a and b <= s[1] for s in inside):
-            return []
-        if b - a == 1:
-            return [span]
-        below = self._apart((a, _middle(a, b))) + self._apart((_middle(a, b), b))
-        return below if inside else [*below, span]
-
-    def add(self, span: Span, value: Any) -> list[Any]:
-        """Take in what a node of the graph came to; returns what the graph merged it from."""
-        self.live[span] = value
-        if span[1] - span[0] == 1:
-            self.done += 1
-        merged = [self.live.pop(half) for half in _halves(span) if half in self.live]
-        self._climb(span)
-        return merged
-
-    def bring(self, values: dict[Span, Any]) -> None:
-        """Take in what nodes on a cluster came to; what they would have been merged into there is merged here."""
-        self.live |= values
-        for span in [s for s in self.to_do if any(s[0] <= a and b <= s[1] for a, b in values)]:
-            del self.to_do[span]
-        for span in values:
-            self._climb(span)
-
-    def _climb(self, span: Span) -> None:
-        """Merge with the other half, and so on up, where that is not up to the graph."""
-        while span in self.live and (parent := _parent(span, self.count)) is not None and parent not in self.to_do:
-            halves = [self.live.get(half) for half in _halves(parent)]
-            if not all(isinstance(half, Partial) for half in halves):
-                return
-            self.live[parent] = self.merge(*halves)
-            for half in _halves(parent):
-                del self.live[half]
-            span = parent
-
-    def largest(self) -> list[Span]:
-        """Return as many nodes as a tree in order would have waiting, the largest ones."""
-        most = 2 + math.ceil(math.log2(1 + sum(b - a for a, b in self.live)))
-        return sorted(self.live, key=lambda span: span[0] - span[1])[:most]
-
-    def save(self) -> None:
-        """Put the largest nodes on record, of those that are here."""
-        if self.records is not None:
-            self.flush()
-            here = [span for span in self.largest() if isinstance(self.live[span], Partial)]
-            seconds = self.seconds
-            self.records.save({span: {"partial": self.live[span], "seconds": seconds} for span in here})
-
-    def save_if_possible(self) -> None:
-        """Save while an error is on its way, which is not to be hidden by another."""
-        with suppress(Exception):
-            self.save()
-
-
 class _NodeCallback(Callback):
     """Takes in the nodes that Dask's threads finish, and saves them when it is time."""
 
-    def __init__(self, spans: dict[str, Span], nodes: _Nodes, show: Callable[[], None]):
+    def __init__(self, spans: dict[str, Span], nodes: Nodes, show: Callable[[], None]):
         self._spans, self._nodes, self._show = spans, nodes, show
 
     def _posttask(self, key: Any, result: Any, dsk: Any, state: Any, worker_id: Any) -> None:  # noqa: ARG002
@@ -501,7 +359,7 @@ def active_client() -> Any:
         return None
 
 
-def _compute_on(client: Any, tasks: dict[Span, Delayed], nodes: _Nodes, show: Callable[[], None]) -> None:
+def _compute_on(client: Any, tasks: dict[Span, Delayed], nodes: Nodes, show: Callable[[], None]) -> None:
     """Run the graph on a cluster, letting go of each node once it is merged.
 
     When it is time to save, nodes come here for good: the cluster need not merge them any more, and a worker lost later

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
+import streampca.sweeps
 from streampca import cli
 
 # Nothing depends on how fast the machine is, and a failure comes again the next time.
@@ -31,6 +32,28 @@ def small_partitions(monkeypatch):
     """Let a few kilobytes be worth a read and a task of their own, so that small data make many partitions."""
     monkeypatch.setattr("streampca.budget.SLAB_BYTES", 1 << 10)
     monkeypatch.setattr("streampca.budget.PARTITION_BYTES", 4 << 10)
+
+
+@pytest.fixture
+def several_partitions(monkeypatch):
+    """Cut small data, genotypes too, into a dozen partitions or more."""
+    for name, size in (("SLAB_BYTES", 1 << 12), ("PARTITION_BYTES", 1 << 14)):
+        monkeypatch.setattr(f"streampca.budget.{name}", size)
+    monkeypatch.setattr("streampca.sources.genotypes.SLAB_BYTES", 1 << 12)
+
+
+@pytest.fixture
+def begun(monkeypatch):
+    """Return the partitions that are worked through by threads, as it happens."""
+    seen = []
+    original = streampca.sweeps.run_partition
+
+    def watched(matrix, statistic, start, stop, check, block=None):
+        seen.append((start, stop))
+        return original(matrix, statistic, start, stop, check, block)
+
+    monkeypatch.setattr("streampca.sweeps.run_partition", watched)
+    return seen
 
 
 @pytest.fixture

@@ -10,13 +10,12 @@ import pytest
 import zarr
 from genotype_helpers import write_bed
 
-import streampca.sweeps
 from streampca.accumulators import Moments, Product, Scatter
 from streampca.errors import InputError, Stopped
 from streampca.jobs import Job, open_data
 from streampca.journal import Journal, Question, active_journal, read_record, write_record
 from streampca.matrix import Defects
-from streampca.sweeps import Partial, _middle, _Nodes, _parent
+from streampca.tree import Nodes, Partial, middle_of, parent_of
 
 SOURCE = {"scale": "auto", "missing": "auto"}
 PCA = {"kind": "pca", "n_components": 3, "tol": 1e-3, "solver": "auto", "seed": 0}
@@ -48,6 +47,8 @@ CASES = {
     "kernel, Fourier": ("tall", {}, KERNEL | {"landmarks": "fourier"}),
 }
 
+pytestmark = pytest.mark.usefixtures("several_partitions")
+
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
@@ -62,28 +63,6 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         array[:] = values
     write_bed(folder / "genotypes", rng.choice([0, 1, 2, np.nan], (90, 3000), p=[0.3, 0.4, 0.27, 0.03]))
     return {name: str(folder / f"{name}.zarr") for name in stores} | {"genotypes": str(folder / "genotypes.bed")}
-
-
-@pytest.fixture(autouse=True)
-def small_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cut small data into many partitions."""
-    for name, size in (("SLAB_BYTES", 1 << 12), ("PARTITION_BYTES", 1 << 14)):
-        monkeypatch.setattr(f"streampca.budget.{name}", size)
-    monkeypatch.setattr("streampca.sources.genotypes.SLAB_BYTES", 1 << 12)
-
-
-@pytest.fixture
-def done(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """Return the partitions that are worked through, as it happens."""
-    seen: list[tuple[int, int]] = []
-    original = streampca.sweeps.run_partition
-
-    def watched(matrix, statistic, start, stop, check, block=None):
-        seen.append((start, stop))
-        return original(matrix, statistic, start, stop, check, block)
-
-    monkeypatch.setattr("streampca.sweeps.run_partition", watched)
-    return seen
 
 
 def fit(case: str, data: dict[str, str], store: Path, progress=lambda _: None) -> dict[str, bytes]:
@@ -103,15 +82,15 @@ def stop_after(step, steps):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_every_model_is_the_same_when_stopped_and_gone_on_with(case, data, tmp_path, done):
+def test_every_model_is_the_same_when_stopped_and_gone_on_with(case, data, tmp_path, begun):
     whole = fit(case, data, tmp_path / "whole")
-    needed = len(done)
+    needed = len(begun)
     assert {"mean", "explained_variance"} <= set(whole)
-    done.clear()
+    begun.clear()
     rng = np.random.default_rng(1)
     stops = 0
     while True:
-        steps = iter(range(int(rng.integers(1, 12))))
+        steps = iter(range(int(rng.integers(1, max(12, needed // 12)))))
         try:
             with Journal(tmp_path / "checkpoint", interval=0.0).active():
                 found = fit(case, data, tmp_path / "store", lambda step, steps=steps: stop_after(step, steps))
@@ -122,30 +101,30 @@ def test_every_model_is_the_same_when_stopped_and_gone_on_with(case, data, tmp_p
     assert found == whole
     assert stops > 1
     # A stop costs what was being worked on, and what the records leave out as small: a few partitions.
-    assert needed <= len(done) <= needed + 8 * stops
+    assert needed <= len(begun) <= needed + 8 * stops
 
 
 @pytest.mark.parametrize("case", ["krylov, along samples", "genotypes", "ppca with gaps", "kernel, k-means"])
-def test_a_finished_journal_answers_without_reading(case, data, tmp_path, done):
+def test_a_finished_journal_answers_without_reading(case, data, tmp_path, begun):
     with Journal(tmp_path / "checkpoint").active() as journal:
         first = fit(case, data, tmp_path / "store")
     assert journal.replayed == 0
-    done.clear()
+    begun.clear()
     with Journal(tmp_path / "checkpoint").active() as journal:
         again = fit(case, data, tmp_path / "store")
     assert again == first
-    assert done == []
+    assert begun == []
     assert journal.replayed > 0
 
 
-def test_rows_that_went_with_their_store_are_written_again(data, tmp_path, done):
+def test_rows_that_went_with_their_store_are_written_again(data, tmp_path, begun):
     with Journal(tmp_path / "checkpoint").active():
         first = fit("covariance", data, tmp_path / "store")
-    done.clear()
+    begun.clear()
     with Journal(tmp_path / "checkpoint").active():
         again = fit("covariance", data, tmp_path / "another")
     assert again == first
-    assert len(done) == len(set(done)) > 1, "the sweep for scores, and that alone"
+    assert len(begun) == len(set(begun)) > 1, "the sweep for scores, and that alone"
 
 
 def test_other_data_or_questions_are_not_answered_from_the_record(data, tmp_path):
@@ -255,17 +234,17 @@ def test_any_part_of_the_tree_saves_the_work_below_it(count):
     def every(a, b):
         if b - a == 1:
             return [(a, b)]
-        m = _middle(a, b)
+        m = middle_of(a, b)
         return [*every(a, m), *every(m, b), (a, b)]
 
     spans = every(0, count)
     assert Counter(spans).most_common(1)[0][1] == 1
     for span in spans:
-        parent = _parent(span, count)
+        parent = parent_of(span, count)
         assert (parent is None) == (span == (0, count))
         if parent:
-            assert span in [(parent[0], _middle(*parent)), (_middle(*parent), parent[1])]
-        nodes = _Nodes(count, joined, {span: piece(*span)})
+            assert span in [(parent[0], middle_of(*parent)), (middle_of(*parent), parent[1])]
+        nodes = Nodes(count, joined, {span: piece(*span)})
         singles = [s for s in nodes.to_do if s[1] - s[0] == 1]
         assert sorted(a for a, _ in singles) == [a for a in range(count) if not span[0] <= a < span[1]]
         for a, b in list(nodes.to_do):
@@ -292,14 +271,14 @@ def test_the_tree_is_the_same_as_merging_neighbours_level_by_level():
         def paired(a, b):
             return Partial(f"({a.value} {b.value})", (), Defects(), 0)
 
-        nodes = _Nodes(count, paired, {(i, i + 1): Partial(str(i), (), Defects(), 0) for i in range(count)})
+        nodes = Nodes(count, paired, {(i, i + 1): Partial(str(i), (), Defects(), 0) for i in range(count)})
         assert [partial.value for partial in nodes.live.values()] == level
 
 
 def test_nodes_brought_from_a_cluster_are_merged_here_and_no_more_than_a_few_wait():
     rng = np.random.default_rng(0)
     count, most = 300, 0
-    nodes = _Nodes(count, joined, {})
+    nodes = Nodes(count, joined, {})
     future = object()
     for a in rng.permutation(count):
         span = (int(a), int(a) + 1)

@@ -247,7 +247,7 @@ def test_errors_say_what_to_set_and_no_secret(s3, tmp_path, monkeypatch, case):
             name, value.format(port=port, folder=tmp_path)
         )
     monkeypatch.setattr(remote, "FIRST_PATIENCE", 0.2)
-    for ask in (open_source,) if case == "nothing" else (open_source, open_genotypes, remote.kind_at, remote.exists):
+    for ask in (open_source,) if case == "nothing" else (open_source, open_genotypes, remote.root_at):
         with pytest.raises(InputError) as caught:
             ask(url)
         message = one_line(caught)
@@ -441,7 +441,7 @@ def test_overwriting_removes_what_is_stale_and_nothing_else(url, result):
     assert set(seen) == {None}  # nobody saw half of it
     assert kind_at(url) == "kpca"
     assert names_at(url) == {path.relative_to(result).as_posix() for path in result.rglob("*") if path.is_file()}
-    assert remote.kind_at(beside) == "pca"
+    assert kind_at(beside) == "pca"
     assert any(name.startswith("v1/") for name in names_at(beside))
 
 

@@ -17,7 +17,6 @@ import zarr
 from genotype_helpers import random_calls, write_bed
 from killing import PROCESSES, bits, write_config
 
-import streampca.sweeps
 from streampca import __version__
 from streampca.config import load as load_config
 from streampca.errors import Stopped
@@ -26,32 +25,13 @@ from streampca.matrix import Defects
 from streampca.progress import Step
 from streampca.results import load
 from streampca.run import run
-from streampca.sweeps import Partial, _compute_on, _halves, _Nodes
+from streampca.sweeps import _compute_on
+from streampca.tree import Nodes, Partial, halves_of
 from streampca.workplace import Workplace, folder_of, status
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 
-
-@pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cut small data into many partitions."""
-    for name, size in (("SLAB_BYTES", 1 << 12), ("PARTITION_BYTES", 1 << 14)):
-        monkeypatch.setattr(f"streampca.budget.{name}", size)
-    monkeypatch.setattr("streampca.sources.genotypes.SLAB_BYTES", 1 << 12)
-
-
-@pytest.fixture
-def begun(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """Return the partitions that are worked through, as it happens."""
-    seen: list[tuple[int, int]] = []
-    original = streampca.sweeps.run_partition
-
-    def watched(matrix, statistic, start, stop, check, block=None):
-        seen.append((start, stop))
-        return original(matrix, statistic, start, stop, check, block)
-
-    monkeypatch.setattr("streampca.sweeps.run_partition", watched)
-    return seen
+pytestmark = pytest.mark.usefixtures("several_partitions")
 
 
 def made_up(n=2000, d=30, seed=0):
@@ -645,7 +625,7 @@ class Cluster:
     def completed(self, futures):
         waiting = {future.key: future for future in futures}
         while waiting:
-            ready = [s for s in waiting if s[1] - s[0] == 1 or not any(half in waiting for half in _halves(s))]
+            ready = [s for s in waiting if s[1] - s[0] == 1 or not any(half in waiting for half in halves_of(s))]
             yield waiting.pop(ready[int(self._rng.integers(len(ready)))])
 
 
@@ -656,7 +636,7 @@ def test_nodes_of_a_cluster_are_saved_in_any_order_they_come(tmp_path, monkeypat
         monkeypatch.setattr("distributed.as_completed", cluster.completed)
         there = {(a, a + 1): Partial([a], (), Defects(), 0) for a in range(count) if rng.random() < 0.2}
         records = Journal(tmp_path / str(seed), interval=0.0).sweep({"seed": seed})
-        nodes = _Nodes(count, lambda a, b: Partial(a.value + b.value, (), Defects(), 0), there, records)
+        nodes = Nodes(count, lambda a, b: Partial(a.value + b.value, (), Defects(), 0), there, records)
         _compute_on(cluster, {span: span for span in nodes.to_do}, nodes, lambda: None)
         assert nodes.live[0, count].value == [*range(count)]
         nodes.save()

@@ -24,7 +24,8 @@ from streampca.solvers.power import Power
 from streampca.sources import Source
 from streampca.sources.genotypes import GenotypeSource
 from streampca.sources.paper import PaperArray, PaperGenotypes
-from streampca.sweeps import Partial, Sweeps, combine, one_blas_thread
+from streampca.sweeps import Sweeps, combine, one_blas_thread
+from streampca.tree import Partial
 
 Array = NDArray[Any]
 

@@ -13,7 +13,7 @@ from streampca.budget import Footprint
 from streampca.solvers.plan import Plan
 from streampca.sources import Source
 from streampca.sources.genotypes import GenotypeSource
-from streampca.sweeps import _middle
+from streampca.tree import middle_of
 
 Array = NDArray[Any]
 
@@ -85,7 +85,7 @@ def network_of(plan: Plan, sizes: Sizes, workers: int, first: bool = False) -> N
         a, b = spans.pop()
         if b - a == 1:
             continue
-        halves = [(a, _middle(a, b)), (_middle(a, b), b)]
+        halves = [(a, middle_of(a, b)), (middle_of(a, b), b)]
         spans += halves
         each = [sizes.of(partitions[j - 1][1] - partitions[i][0], first) for i, j in halves]
         merging += sum(each) if workers > 1 else 0

@@ -175,13 +175,15 @@ def upload(folder: Path, url: str, overwrite: bool, progress: Progress = silent)
     root = files.pop(ROOT).read_bytes()
     client = _target(url)
     _refuse_taken(client, url, overwrite, root)
+    before = _arrays_before(client, url)
     with explained(url):
-        client.put(UNFINISHED, b"")
+        client.put(UNFINISHED, json.dumps(before).encode())
         with suppress(FileNotFoundError):  # which S3 does not raise, and others do
             client.delete(ROOT)
         _send_all(client, files, progress)
         arrived = _listing(client)
-        stale = sorted(set(arrived) - set(files) - {UNFINISHED})
+        # Of the arrays that were there, and of nothing else.
+        stale = sorted(name for name in set(arrived) - set(files) if name.partition("/")[0] in before)
         if stale:
             client.delete(stale)
         wrong = [name for name, path in files.items() if arrived.get(name, ("", -1))[1] != path.stat().st_size]
@@ -189,6 +191,18 @@ def upload(folder: Path, url: str, overwrite: bool, progress: Progress = silent)
             raise InputError(f"{url}: {len(wrong)} files did not arrive whole, the first is {wrong[0]}; run it again")
         client.put(ROOT, root)
         client.delete(UNFINISHED)
+
+
+def _arrays_before(client: Client, url: str) -> list[str]:
+    """Return the names of the arrays of the result that is being overwritten, also by an upload that was killed."""
+    root = _fetch(client, url, ROOT)
+    if root is not None:
+        return sorted(((_parsed(root) or {}).get("consolidated_metadata") or {}).get("metadata", {}))
+    try:
+        names = json.loads(_fetch(client, url, UNFINISHED) or b"[]")
+    except ValueError:
+        return []
+    return [str(name) for name in names] if isinstance(names, list) else []
 
 
 def _send_all(client: Client, files: dict[str, Path], progress: Progress) -> None:

@@ -70,6 +70,11 @@ def engine(settings: Any, threads: int, memory: int) -> Iterator[Any]:
         yield client
 
 
+def threads_of(settings: Any) -> int | None:
+    """Return the tasks at a time that are asked for in each process; None for all cores."""
+    return settings.threads or (1 if settings.kind == "processes" else None)
+
+
 def describe(client: Any) -> str:
     """Return in one line who works for a client: workers, threads, and where to watch them."""
     if client is None:

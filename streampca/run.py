@@ -19,7 +19,7 @@ import dask
 from streampca import __version__
 from streampca.budget import PROCESS_KEY, memory_limit, process_bytes, show_bytes
 from streampca.config import changed
-from streampca.engine import describe, engine
+from streampca.engine import describe, engine, threads_of
 from streampca.errors import InputError, Stopped
 from streampca.export import FORMATS
 from streampca.jobs import Job, export_prefix, open_data, write_export
@@ -145,8 +145,7 @@ class _Run:
         begun = self.taken_up(begun, asked, resume)
         if _run_of(attributes_in(self.place.store)).get("id") != begun["id"]:
             self.fit(data, source, begun)
-        with self.phase("placing"):
-            self.put(begun)
+        self.put(begun)
         return self.finished()
 
     def taken_up(self, begun: dict[str, Any] | None, asked: dict[str, Any], resume: bool) -> dict[str, Any]:
@@ -176,8 +175,7 @@ class _Run:
     def fit(self, data: Any, source: dict[str, Any], begun: dict[str, Any]) -> None:
         """Fit the model into the store of the workplace."""
         config = self.config
-        threads = config.engine.threads or (1 if config.engine.kind == "processes" else None)
-        with dask.config.set({"num_workers": threads, PROCESS_KEY: begun["process"]}):
+        with dask.config.set({"num_workers": threads_of(config.engine), PROCESS_KEY: begun["process"]}):
             job = Job.of(data, source, config.model.model_dump(), begun["memory"], self.watched)
             self.check(job)
             chosen = job.plan()

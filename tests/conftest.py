@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
+from s3 import s3, s3_server  # noqa: F401
 
 import streampca.sweeps
 from streampca import cli

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from streampca.sources import remote
+
 KEY, SECRET = "streampca-key", "streampca-secret-0123456789"
 # Everybody may read the second one.
 BUCKET, PUBLIC = "bucket", "public"
@@ -165,3 +167,22 @@ def s3_server(tmp_path_factory):
         yield server
     finally:
         server.stop()
+
+
+@pytest.fixture
+def s3(s3_server, monkeypatch):
+    """The server, with its keys in the environment and nothing else that AWS tools read."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name, value in s3_server.environment.items():
+        monkeypatch.setenv(name, value)
+    return s3_server
+
+
+def copied(folder, url):
+    """Put all files of a folder under a URL as they are; returns the client."""
+    client = remote._connect(url, 60, 30)
+    for path in folder.rglob("*"):
+        if path.is_file():
+            client.put(path.relative_to(folder).as_posix(), path)
+    return client

@@ -17,7 +17,7 @@ import pytest
 import zarr
 from genotype_helpers import random_calls, write_bed
 from killing import FILES, PROCESSES, RECORDS, SIGNALS, Watched, bits, times_done, until, watched, write_config
-from s3 import s3_server  # noqa: F401
+from s3 import copied
 
 from streampca.config import load as load_config
 from streampca.errors import InputError
@@ -353,22 +353,6 @@ def test_a_full_disk_while_a_checkpoint_or_the_result_is_written(data, undisturb
 
 
 # ---------------------------------------------------------------- object stores
-
-
-@pytest.fixture
-def s3(s3_server, monkeypatch):  # noqa: F811
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    for name, value in s3_server.environment.items():
-        monkeypatch.setenv(name, value)
-    return s3_server
-
-
-def copied(folder: Path, url: str) -> None:
-    client = remote._connect(url, 60, 30)
-    for path in folder.rglob("*"):
-        if path.is_file():
-            client.put(path.relative_to(folder).as_posix(), path)
 
 
 @pytest.mark.slow

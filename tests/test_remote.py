@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import socket
 import subprocess
@@ -18,7 +17,7 @@ import pytest
 import xarray
 import zarr
 from helpers import matrix_with_spectrum, one_line
-from s3 import PUBLIC, READER, READER_SECRET, s3_server  # noqa: F401
+from s3 import PUBLIC, READER, READER_SECRET, copied
 from source_helpers import CODECS, assert_reads_as, everything, labelled, numbers, zarr_array
 
 import streampca as sp
@@ -38,27 +37,8 @@ def kind_at(url):
 
 
 @pytest.fixture
-def s3(s3_server, monkeypatch):  # noqa: F811
-    """The server, with its keys in the environment and nothing else that AWS tools read."""
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    for name, value in s3_server.environment.items():
-        monkeypatch.setenv(name, value)
-    return s3_server
-
-
-@pytest.fixture
 def url(s3, request, tmp_path):
     return s3.url(f"{tmp_path.name}/{request.node.name.partition('[')[0]}.zarr")
-
-
-def copied(folder, url):
-    """Put all files of a folder under a URL as they are."""
-    client = remote._connect(url, 60, 30)
-    for path in folder.rglob("*"):
-        if path.is_file():
-            client.put(path.relative_to(folder).as_posix(), path)
-    return client
 
 
 def names_at(url):

@@ -21,6 +21,7 @@ from streampca.config import Config
 from streampca.costs.measuring import measure, measure_tasks, statistic_of
 from streampca.costs.sizes import Network, Sizes, driver_bytes, network_of, sizes_of, worker_bytes
 from streampca.costs.times import NETWORK_RATE, Crew, Rates, Times, times_of
+from streampca.engine import threads_of
 from streampca.jobs import Job, open_data
 from streampca.models.latent import LatentRequest
 from streampca.solvers.krylov import WARM_SWEEPS, Krylov
@@ -177,9 +178,8 @@ def _short(seconds: float) -> str:
 def planned(config: Config) -> Costs:
     """Return the plan of a configuration, and what it costs."""
     settings = config.engine
-    threads = settings.threads or (1 if settings.kind == "processes" else None)
     source = config.source.model_dump()
-    with dask.config.set(num_workers=threads):
+    with dask.config.set(num_workers=threads_of(settings)):
         data = _data(source)
         job = Job.of(data, source, config.model.model_dump(), memory_limit(settings.memory))
         plan = job.plan()

@@ -1,0 +1,127 @@
+"""Tables about samples, joined by id."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray
+
+from streampca.errors import InputError
+from streampca.sources import Axis
+from streampca.tables import Ids, Table, ids_of, read_table, source_ids, split_column
+
+
+@pytest.fixture
+def read(tmp_path):
+    def _read(text: str, names: list[str], families: list[str] | None = None, name: str = "table.tsv") -> Table:
+        path = tmp_path / name
+        path.write_text(text)
+        return read_table(path, Ids(names, families))
+
+    return _read
+
+
+def test_rows_come_in_the_order_of_the_samples_with_gaps_where_there_is_none(read):
+    table = read("id\tpop\tage\nc\tX\t31.5\na\tY\tNA\nz\tX\t1\n", ["a", "b", "c"])
+    assert table.columns["pop"].tolist() == ["Y", "", "X"]
+    np.testing.assert_array_equal(table.columns["age"], [np.nan, np.nan, 31.5])
+    assert table.note == "2 of 3 samples are in table.tsv"
+    assert table.label().tolist() == ["Y", "", "X"]
+
+
+@pytest.mark.parametrize(
+    "text", ["f1 a X\nf2 b Y\nf9 q X\n", "f1\ta\tX\nf2\tb\tY\nf9\tq\tX\n", "f1,a,X\nf2,b,Y\nf9,q,X\n"]
+)
+def test_tables_without_names_of_columns_are_known_by_their_ids(read, text):
+    table = read(text, ["a", "b"], ["f1", "f2"])
+    assert list(table.columns) == ["column 3"]
+    assert table.label().tolist() == ["X", "Y"]
+
+
+def test_a_first_line_of_another_sample_is_no_header(read):
+    table = read("other X\na X\nb Y\n", ["a", "b"])
+    assert list(table.columns) == ["column 2"]
+
+
+def test_a_header_of_unknown_names_is_known_by_not_coming_again(read):
+    table = read("who,where\na,X\nb,X\n", ["a", "b"], name="t.csv")
+    assert table.columns["where"].tolist() == ["X", "X"]
+
+
+def test_samples_of_one_name_are_told_apart_by_family(read):
+    table = read("FID\tIID\tpop\n1\ts\tX\n2\ts\tY\n", ["s", "s"], ["2", "1"])
+    assert table.label("pop").tolist() == ["Y", "X"]
+    with pytest.raises(InputError, match="twice"):
+        read("IID\tpop\ns\tX\n", ["s", "s"])
+
+
+def test_families_called_like_their_members_are_not_taken_for_them(read):
+    table = read("FID\tIID\tpop\na\ta\tX\nb\tb\tY\n", ["b", "a"], ["b", "a"])
+    assert list(table.columns) == ["pop"]
+    assert table.label().tolist() == ["Y", "X"]
+
+
+def test_few_whole_numbers_are_codes_but_can_be_asked_for_as_numbers(read):
+    table = read("id\tsex\tage\na\t1\t30\nb\t2\t40.5\n", ["a", "b"])
+    assert table.columns["sex"].tolist() == ["1", "2"]
+    assert table.columns["age"].dtype == np.float64
+    assert table.numbers("sex").tolist() == [1, 2]
+    assert table.label().tolist() == ["1", "2"]
+
+
+def test_quoted_cells_byte_order_marks_and_names_given_twice(read):
+    table = read('\ufeffid,note,note\na,"x, y",z\n', ["a"], name="t.csv")
+    assert {name: cells.tolist() for name, cells in table.columns.items()} == {"note (2)": ["x, y"], "note (3)": ["z"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "is empty"),
+        ("id\tpop\nq\tX\n", "no line has the id of a sample; samples are called 'a'"),
+        ("id\tpop\na\tX\na\tY\n", "'a' is there twice, with different values"),
+        ("id\tpop\na\n", "line 2 has 1 cells"),
+    ],
+)
+def test_what_is_wrong_with_a_table_is_said(read, text, said):
+    with pytest.raises(InputError, match=said):
+        read(text, ["a", "b"])
+
+
+def test_unknown_columns_and_text_for_numbers_are_refused(read):
+    table = read("id\tpop\na\tX\n", ["a"])
+    with pytest.raises(InputError, match="no column 'height'; it has pop"):
+        table.numbers("height")
+    with pytest.raises(InputError, match="column 'pop' holds text, e.g. 'X'"):
+        table.numbers("pop")
+    with pytest.raises(InputError, match="cannot be read"):
+        read_table(Path("nowhere.tsv"), Ids(["a"]))
+
+
+def test_binary_files_are_refused(tmp_path):
+    (tmp_path / "t").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match="not a table of text"):
+        read_table(tmp_path / "t", Ids(["a"]))
+
+
+def test_ids_are_those_of_genotypes_the_dimension_or_numbers():
+    assert source_ids(Axis(("sample",), (2,))).names == ["0", "1"]
+    times = np.array(["2001-01-01", "2001-02-01"], "M8[D]")
+    assert source_ids(Axis(("time",), (2,), {"time": (("time",), times)})).names == ["2001-01-01", "2001-02-01"]
+    scores = xarray.Dataset(
+        {"scores": (("sample", "component"), np.zeros((2, 1)))},
+        {"iid": ("sample", ["a", "b"]), "fid": ("sample", ["1", "2"])},
+    )
+    assert ids_of(scores) == Ids(["a", "b"], ["1", "2"])
+    stacked = xarray.Dataset({"scores": (("t", "x", "component"), np.zeros((2, 2, 1)))}, {"x": [5, 7]})
+    assert ids_of(stacked).names == ["0, 5", "0, 7", "1, 5", "1, 7"]
+    with pytest.raises(InputError, match="no scores"):
+        ids_of(xarray.Dataset())
+
+
+def test_columns_are_named_after_a_colon(tmp_path):
+    assert split_column("traits.tsv:height,weight") == (Path("traits.tsv"), ["height", "weight"])
+    assert split_column("traits.tsv") == (Path("traits.tsv"), [])
+    odd = tmp_path / "a:b"
+    odd.write_text("")
+    assert split_column(str(odd)) == (odd, [])

@@ -9,8 +9,9 @@ import numpy as np
 
 from streampca.budget import memory_limit, show_bytes
 from streampca.errors import InputError
+from streampca.figures import draw_overview
 from streampca.models.components import Request
-from streampca.plots import draw_curves, draw_digits, draw_overview, draw_planes, draw_samples
+from streampca.plots import draw_curves, draw_digits, draw_map, draw_planes, draw_samples
 from streampca.progress import Progress
 from streampca.results import load, pca_to_store, writing
 from streampca.simulate import simulate_groups
@@ -39,26 +40,34 @@ def demo_groups(folder: Path, memory: str, progress: Progress, say: Callable[[st
     with writing(result, overwrite=True) as store:
         pca_to_store(open_source(str(data)), request, store, {"n_components": N_COMPONENTS, "memory": memory})
     title = f"{n_samples:,} samples x {N_FEATURES:,} features, {size} in {show_bytes(limit)} of memory"
-    draw_overview(load(result), picture, groups, title)
+    draw_overview(load(result), picture, np.array([f"group {group + 1}" for group in groups]), title)
     return picture
 
 
 def demo_genotypes(folder: Path, memory: str, progress: Progress, say: Callable[[str], None]) -> Path:
-    """Simulate populations that split and mix, find the components of their genotypes, draw them."""
-    from streampca.simulate_genotypes import BRANCHES, simulate_genotypes
+    """Simulate people on a map, the more alike the nearer they live, and draw the map that their genotypes give.
+
+    After Novembre et al. (2008), Nature 456, 98, who found the map of Europe in the genotypes of Europeans.
+    """
+    from scipy.spatial import procrustes
+
+    from streampca.simulate_map import kilometres, simulate_map
 
     n_samples, n_variants = 3_000, 60_000
     prefix, result, picture = folder / "genotypes", folder / "genotypes.pca.zarr", folder / "genotypes.png"
     if Path(f"{prefix}.bed").exists() and not Path(f"{prefix}.pop").exists():
         raise InputError(f"{prefix}.bed: was not simulated here, and will not be overwritten; choose another --out")
-    say(f"Simulating {n_samples} samples of {np.prod(BRANCHES)} populations x {n_variants} variants, in {prefix}.bed")
-    population = simulate_genotypes(prefix, n_samples, n_variants, progress=progress)
+    say(f"Simulating {n_samples} people on a map of Europe x {n_variants} variants, in {prefix}.bed")
+    country, places = simulate_map(prefix, n_samples, n_variants, progress=progress)
     say(f"Finding {N_COMPONENTS} components with at most {memory} of memory")
     request = Request(N_COMPONENTS, memory=memory, progress=progress)
     with writing(result, overwrite=True) as store:
         pca_to_store(open_source(prefix), request, store, {"n_components": N_COMPONENTS, "memory": memory})
-    title = f"{n_samples:,} samples x {n_variants:,} variants: {BRANCHES[0]} continents, a fifth of the people admixed"
-    draw_overview(load(result), picture, population // int(np.prod(BRANCHES[1:])), title)
+    true, found, apart = procrustes(kilometres(places), load(result)["scores"].values[:, :2])
+    likeness = float(np.sqrt(1 - apart))
+    say(f"PC1 and PC2 turned onto the map: Procrustes correlation {likeness:.3f}")
+    title = f"{n_samples:,} people x {n_variants:,} variants: Procrustes correlation {likeness:.3f}"
+    draw_map({"where people live": true, "PC1 and PC2 of their genotypes, turned": found}, country, picture, title)
     return picture
 
 

@@ -111,12 +111,13 @@ class Matrix:
     axis : 0 to cut along samples, 1 along features.
     dtype : of the tiles.
     missing : "error", or "mean" to let missing values stand at their feature's mean.
-    scale : None, "unit" or "patterson".
+    scale : None, "unit", "patterson" or "coslat".
     scaling : centre and scale once they are known; before, each tile is centred by its own mean.
     partitions : ranges of the block axis.
     slab_length : length of one read along the block axis.
     filter : which genotypes to use; cut along features, those left out are not in the tiles at all, cut along samples,
         they are zero.
+    divisor : what each feature is divided by, where that is known before anything is read.
     """
 
     source: Source
@@ -128,6 +129,7 @@ class Matrix:
     partitions: tuple[tuple[int, int], ...] = ()
     slab_length: int = 1
     filter: Filter | None = None
+    divisor: Array | None = None
 
     @property
     def n_block(self) -> int:
@@ -199,7 +201,8 @@ class Matrix:
             else self.scaling.scale[start : start + raw.shape[1]]
         )
         if moments is not None:
-            scale = scale_of(moments, self.scale, len(T), self.filter)
+            known = None if self.divisor is None else self.divisor[start : start + raw.shape[1]]
+            scale = scale_of(moments, self.scale, len(T), self.filter, known)
             if scale is not None:
                 T /= scale.astype(T.dtype)
         if scale is not None and np.isinf(scale).any():

@@ -1,4 +1,4 @@
-"""Pictures: scores, spectra, components as images. Needs matplotlib, the `plot` extra."""
+"""Pictures that demonstrations and commands draw. Needs matplotlib, the `plot` extra."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from streampca.errors import InputError
 
 if TYPE_CHECKING:
-    import xarray
     from matplotlib.figure import Figure
 
 Array = NDArray[Any]
@@ -24,45 +23,18 @@ def check_picture(path: Path) -> None:
     """Refuse a name that no picture can be written to."""
     if not path.parent.is_dir():
         raise InputError(f"{path}: the folder {path.parent} does not exist; make it first")
-    known = _figure(1, 1).canvas.get_supported_filetypes()
+    known = new_figure(1, 1).canvas.get_supported_filetypes()
     if path.suffix[1:].lower() not in known:
         raise InputError(f"{path}: is no picture by its name; end it in .png, .pdf or .svg")
 
 
-def _figure(width: float, height: float) -> Figure:
+def new_figure(width: float, height: float) -> Figure:
+    """Return an empty figure of so many inches."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise InputError("drawing needs matplotlib: pip install 'streampca[plot]'") from error
     return Figure(figsize=(width, height), layout="constrained", dpi=130)
-
-
-def draw_overview(result: xarray.Dataset, path: Path, groups: Array | None = None, title: str = "") -> None:
-    """Draw PC1 against PC2, the scree with its cumulative share, and the certificate of each component."""
-    figure = _figure(12, 4.2)
-    plane, scree, bounds = figure.subplots(1, 3, width_ratios=(1.25, 1, 1))
-    _draw_plane(plane, result["scores"].values[:, :2], groups)
-    share = result["explained_variance_ratio"].values
-    for axis, number in ((plane.set_xlabel, 0), (plane.set_ylabel, 1)):
-        axis(f"PC{number + 1} ({share[number]:.1%})")
-    k = np.arange(1, len(share) + 1)
-    scree.bar(k, share, color=COLOURS[0], label="each")
-    scree.plot(k, np.cumsum(share), "o-", color=COLOURS[5], ms=3, label="together")
-    scree.set(xlabel="component", ylabel="share of the variance", ylim=(0, None))
-    scree.legend(frameon=False)
-    bounds.semilogy(k, result["certificate"].values, "o", color=COLOURS[2])
-    bounds.set(xlabel="component", ylabel="certificate  $\\|Sv-\\lambda v\\|/\\lambda\\leq$")
-    for axes in (plane, scree, bounds):
-        axes.spines[["top", "right"]].set_visible(False)
-    figure.suptitle(title)
-    figure.savefig(path)
-
-
-def _draw_plane(axes: Any, scores: Array, groups: Array | None) -> None:
-    # Many points: draw a sample of them, the same each time, so that none hides the others for its order.
-    shown = np.random.default_rng(0).permutation(len(scores))[:20_000]
-    colours = COLOURS[0] if groups is None else np.array(COLOURS)[groups[shown] % len(COLOURS)]
-    axes.scatter(*scores[shown].T, s=3, c=colours, alpha=0.5, linewidths=0, rasterized=True)
 
 
 def draw_digits(
@@ -77,7 +49,7 @@ def draw_digits(
     curve : J(m) for m = 0 .. k.
     reconstructions : m -> (rows, y, x).
     """
-    figure = _figure(12, 7)
+    figure = new_figure(12, 7)
     halves: Any = figure.subfigures(2, 1, height_ratios=(1, 1.35))
     top, bottom = halves
     gallery = top.subplots(2, 8)
@@ -109,6 +81,27 @@ def draw_digits(
     figure.savefig(path)
 
 
+def draw_map(planes: dict[str, Array], groups: Array, path: Path, title: str) -> None:
+    """Draw planes of the same samples side by side, each group by its colour, with its name at its middle."""
+    figure = new_figure(5.6 * len(planes), 4.9)
+    names = np.unique(groups)
+    colours = np.array(COLOURS)[np.searchsorted(names, groups) % len(COLOURS)]
+    for axes, (name, points) in zip(
+        figure.subplots(1, len(planes), sharex=True, sharey=True), planes.items(), strict=True
+    ):
+        axes.scatter(*points.T, s=5, c=colours, alpha=0.45, linewidths=0, rasterized=True)
+        for group in names:
+            axes.annotate(
+                group, np.median(points[groups == group], axis=0), fontsize=7, ha="center", va="center", weight="bold",
+                bbox={"boxstyle": "round,pad=0.15", "fc": "white", "alpha": 0.6, "lw": 0},
+            )  # fmt: skip
+        axes.set_title(name, fontsize=9)
+        axes.set(aspect="equal", xticks=[], yticks=[])
+        axes.spines[:].set_visible(False)
+    figure.suptitle(title)
+    figure.savefig(path)
+
+
 def draw_planes(planes: dict[str, tuple[Array, Array | None]], groups: Array | None, path: Path, title: str) -> None:
     """Draw planes of the same samples side by side, each point by its number, with its deviation if known.
 
@@ -119,7 +112,7 @@ def draw_planes(planes: dict[str, tuple[Array, Array | None]], groups: Array | N
     """
     from matplotlib.patches import Ellipse
 
-    figure = _figure(4.2 * len(planes), 4.6)
+    figure = new_figure(4.2 * len(planes), 4.6)
     for axes, (name, (points, deviations)) in zip(
         figure.subplots(1, len(planes), sharex=True, sharey=True, squeeze=False)[0], planes.items(), strict=True
     ):
@@ -149,7 +142,7 @@ def draw_curves(rows: dict[str, tuple[Array, dict[str, Array]]], path: Path) -> 
     rows : name -> a colour for each point (whole numbers: groups, else a position), and title -> points (n, 2).
     """
     columns = max(len(planes) for _, planes in rows.values())
-    figure = _figure(4.2 * columns, 4.1 * len(rows))
+    figure = new_figure(4.2 * columns, 4.1 * len(rows))
     grid = figure.subplots(len(rows), columns, squeeze=False)
     for line, (name, (values, planes)) in zip(grid, rows.items(), strict=True):
         groups = values.dtype.kind in "iu"
@@ -167,7 +160,7 @@ def draw_curves(rows: dict[str, tuple[Array, dict[str, Array]]], path: Path) -> 
 def draw_samples(rows: dict[str, Array], path: Path, title: str = "") -> None:
     """Draw the same samples in lines, one for each name: images (count, y, x), else curves of all their features."""
     count = len(next(iter(rows.values())))
-    figure = _figure(0.9 * count + 1.2, 0.95 * len(rows) + 0.2)
+    figure = new_figure(0.9 * count + 1.2, 0.95 * len(rows) + 0.2)
     low, high = (float(pick([pick(values) for values in rows.values()])) for pick in (np.nanmin, np.nanmax))
     grid = figure.subplots(len(rows), count, squeeze=False)
     for line, (name, samples) in zip(grid, rows.items(), strict=True):

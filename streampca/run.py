@@ -25,8 +25,9 @@ from streampca.export import FORMATS
 from streampca.jobs import Job, export_prefix, open_data, write_export
 from streampca.models.dataset import peak_memory
 from streampca.progress import Progress, Step, logger, silent
-from streampca.results import add_attributes, attributes_in, check_output, put_in_place, text_paths
+from streampca.results import add_attributes, attributes_in, check_output, load, put_in_place, text_paths
 from streampca.sources.remote import check_target, is_url, root_at, upload
+from streampca.tables import Ids, Table, ids_of, read_table, source_ids
 from streampca.workplace import Workplace, folder_of, locked, now
 
 if TYPE_CHECKING:
@@ -225,15 +226,33 @@ class _Run:
             check_output(Path(self.output), overwrite)
         if form is not None:
             job.check_export(form, self.prefix, overwrite)
+        if self.config.output.report is not None:
+            text_paths(Path(self.config.output.report), ("",), overwrite)
+            self.table(source_ids(job.data.samples))
+
+    def table(self, ids: Ids) -> Table | None:
+        """Read the table about the samples, if there is to be one."""
+        labels = self.config.output.labels
+        return None if labels is None else read_table(Path(labels), ids)
 
     def put(self, begun: dict[str, Any]) -> None:
         """Write the exports, and give the result its name."""
-        overwrite, form = self.config.output.overwrite, self.config.output.export
+        output = self.config.output
+        overwrite, form, page = output.overwrite, output.export, output.report
+        # Those of an attempt that was killed here are written again, those of others are not.
         if form is not None:
-            # Those of an attempt that was killed here are written again, those of others are not.
             text_paths(self.prefix, FORMATS[form], overwrite or begun["exporting"])
+        if page is not None:
+            text_paths(Path(page), ("",), overwrite or begun["exporting"])
+        if form is not None or page is not None:
             self.place.begin(begun | {"exporting": True})
+        if form is not None:
             write_export(self.place.store, form, self.prefix, overwrite=True)
+        if page is not None:
+            from streampca.report import write_report
+
+            result = load(self.place.store)
+            write_report(result, Path(page), table=self.table(ids_of(result)), overwrite=True)
         if self.remote:
             upload(self.place.store, self.output, overwrite, self.watched)
         else:

@@ -10,12 +10,16 @@ from numpy.typing import NDArray
 
 from streampca.accumulators import Moments
 from streampca.errors import InputError
+from streampca.sources import Axis
 from streampca.sources.genotypes import Filter
 
 Array = NDArray[Any]
 
 SCALES = (None, "unit", "patterson")
 MISSING = ("error", "mean")
+# What latitudes are called, and how little a feature counts at the poles, where its weight would be zero.
+LATITUDES = ("lat", "latitude", "nav_lat", "rlat")
+LEAST_COSINE = 1e-12
 
 
 def check_choice(name: str, given: object, allowed: tuple[object, ...]) -> None:
@@ -24,8 +28,15 @@ def check_choice(name: str, given: object, allowed: tuple[object, ...]) -> None:
         raise InputError(f"{name}={given!r} is not known; use one of {', '.join(map(repr, allowed))}")
 
 
-def scale_of(moments: Moments, scale: str | None, n_samples: int, filter: Filter | None = None) -> Array | None:
-    """Return what each feature is divided by: infinity for those that are not used, None if all are as they are."""
+def scale_of(
+    moments: Moments, scale: str | None, n_samples: int, filter: Filter | None = None, divisor: Array | None = None
+) -> Array | None:
+    """Return what each feature is divided by: infinity for those that are not used, None if all are as they are.
+
+    A `divisor` known beforehand is what it is, whatever the moments are.
+    """
+    if divisor is not None:
+        return divisor
     if scale is None and filter is None:
         return None
     divisor = np.ones_like(moments.mean)
@@ -52,6 +63,27 @@ def patterson_of(moments: Moments) -> Array:
             f"{moments.mean[worst]:g}; use scale=None or 'unit'"
         )
     return np.where((p > 0) & (p < 1), np.sqrt(2 * p * (1 - p)), np.inf)
+
+
+def divisor_of(scale: str | None, features: Axis) -> Array | None:
+    """Return what features are divided by as far as it is known from where they are: "coslat", 1 / sqrt(cos(latitude)).
+
+    The variance of each feature then counts as much as the area that it stands for on a grid of equal angles.
+    """
+    if scale != "coslat":
+        return None
+    found = next(((dims, v) for name, (dims, v) in features.coords.items() if name.lower() in LATITUDES), None)
+    if found is None:
+        named = ", ".join(features.coords) or "none"
+        raise InputError(f"scale='coslat' needs features with a coordinate lat or latitude; their coordinates: {named}")
+    dims, degrees = found[0], np.asarray(found[1], np.float64)
+    if not (np.abs(degrees) <= 90).all():
+        raise InputError("scale='coslat': latitudes must be from -90 to 90 degrees; check the coordinate")
+    # The latitude of each feature, whichever of their dimensions it varies along.
+    shape = [size if dim in dims else 1 for dim, size in zip(features.dims, features.sizes, strict=True)]
+    order = sorted(range(len(dims)), key=lambda i: features.dims.index(dims[i]))
+    cosine = np.cos(np.radians(degrees.transpose(order).reshape(shape)))
+    return np.asarray(1 / np.sqrt(np.maximum(np.broadcast_to(cosine, features.sizes).ravel(), LEAST_COSINE)))
 
 
 def deviation_of(moments: Moments, n_samples: int) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,26 @@ def simulate_genotypes(
     part = rng.random(mixed.size).astype(np.float32)
     share[:, mixed] *= 1 - part
     np.add.at(share, (rng.integers(n_leaves, size=mixed.size), mixed), part)
-    _write_tables(prefix, population, n_variants)
+    write_genotypes(
+        prefix, [f"pop{group}" for group in population], n_variants, share, _frequencies, missing, seed, progress
+    )
+    return population
+
+
+def write_genotypes(
+    prefix: Path, groups: Sequence[str], n_variants: int, share: Array,
+    frequencies: Callable[[np.random.Generator, int], Array], missing: float | Array, seed: int, progress: Progress,
+) -> None:  # fmt: skip
+    """Draw genotypes of samples that mix populations, and write prefix.bed, .bim, .fam and .pop (FID, IID, group).
+
+    Parameters
+    ----------
+    groups : what each sample is called to be of, its FID.
+    share : (populations x samples) what part of its genome each sample has of each population.
+    frequencies : draws allele frequencies (variants x populations) of so many variants.
+    """
+    n_samples = len(groups)
+    _write_tables(prefix, groups, n_variants)
     blocks = range(0, n_variants, BLOCK)
     gaps = np.array(np.broadcast_to(np.asarray(missing, np.float64), n_samples))
     width, began = packed_width(n_samples), time.monotonic()
@@ -54,7 +74,7 @@ def simulate_genotypes(
 
         def write(start: int) -> None:
             count = min(BLOCK, n_variants - start)
-            freq = _frequencies(np.random.default_rng([seed, start]), count).astype(np.float32) @ share
+            freq = frequencies(np.random.default_rng([seed, start]), count).astype(np.float32) @ share
             out = np.empty((count, width), np.uint8)
             draw(freq, gaps, seed, start, out)
             os.pwrite(file.fileno(), out.data, len(MAGIC) + start * width)
@@ -62,7 +82,6 @@ def simulate_genotypes(
         file.flush()
         for done, _ in enumerate(pool.map(write, blocks), start=1):
             progress(Step(0, "simulating", done, len(blocks), time.monotonic() - began))
-    return population
 
 
 def _frequencies(rng: np.random.Generator, count: int) -> Array:
@@ -74,11 +93,11 @@ def _frequencies(rng: np.random.Generator, count: int) -> Array:
     return p
 
 
-def _write_tables(prefix: Path, population: Array, n_variants: int) -> None:
+def _write_tables(prefix: Path, groups: Sequence[str], n_variants: int) -> None:
     with open(f"{prefix}.fam", "w") as fam, open(f"{prefix}.pop", "w") as pop:
-        for i, group in enumerate(population):
-            fam.write(f"pop{group} s{i} 0 0 0 -9\n")
-            pop.write(f"pop{group} s{i} pop{group}\n")
+        for i, group in enumerate(groups):
+            fam.write(f"{group} s{i} 0 0 0 -9\n")
+            pop.write(f"{group} s{i} {group}\n")
     per_chromosome = -(-n_variants // 22)
     with open(f"{prefix}.bim", "w") as bim:
         for j in range(n_variants):

@@ -202,7 +202,7 @@ def test_nothing_changes_afterwards(read):
         ("engine.tls_ca_fil=x", "the nearest, tls_ca_file, is for kind address, and engine.kind is threads"),
         ("path=x", "path is no block; path belongs in source or output"),
         ("enginee.kind=slurm", "enginee is no block; engine is the nearest"),
-        ("output.zzz=1", "output.zzz is not known; give path, overwrite, export or work"),
+        ("output.zzz=1", "output.zzz is not known; give path, overwrite, export, report, labels or work"),
         # kinds
         ("engine.kind=slrm", "give threads, processes, address, slurm, pbs, sge or lsf (slurm is the nearest)"),
         ("model.kind=PCA", "model.kind is 'PCA'; give pca, ppca, factor_analysis or kpca (pca is the nearest)"),
@@ -331,6 +331,8 @@ def test_the_place_is_where_the_wrong_value_came_from(refused):
         ("factor_analysis", ["model.method=closed"], "model.method is 'closed'; give auto or em"),
         ("factor_analysis", ["model.criterion=bic"], "model.criterion is 'bic'; give auto or heldout"),
         ("factor_analysis", ["output.export=plink"], "is 'plink', which is not for factor_analysis; use tsv"),
+        ("ppca", ["source.scale=coslat"], "for ppca give auto, none, unit or patterson"),
+        ("pca", ["output.labels=pops.tsv"], "output.labels is for a report; give output.report, or leave it out"),
         ("kpca", ["source.missing=model"], "for kpca give auto, error or mean"),
         ("kpca", ["source.scale=patterson"], "for kpca give auto, none or unit"),
         ("kpca", ["source.maf=0"], "source.maf is for genotypes, which kpca does not take; leave it out"),
@@ -447,10 +449,12 @@ def configs(draw):
     """Any configuration, but for what its keys forbid each other."""
     kind, engine_kind = draw(st.sampled_from(list(MODELS))), draw(st.sampled_from(list(ENGINES)))
     source = draw(block_of(BLOCKS["source"][""], missing="auto"))
-    output = draw(block_of(BLOCKS["output"][""], work="here", export=None))
+    output = draw(block_of(BLOCKS["output"][""], work="here", export=None, report="page.html"))
     engine = draw(block_of(ENGINES[engine_kind], kind=engine_kind))
     if kind == "kpca":
         source = {key: value for key, value in source.items() if key in ("path", "variable", "sample_dims", "shape")}
+    if kind != "pca" and source.get("scale") == "coslat":
+        del source["scale"]
     if engine_kind == "address":
         engine = {key: value for key, value in engine.items() if not key.startswith("tls")}
         engine["address"] = "tcp://host:8786"

@@ -21,15 +21,10 @@ from streampca.cli.options import (
 )
 from streampca.cli.printing import print_found, print_plan
 
+SCALES = ["auto", "none", "unit", "patterson"]
+SCALE_HELP = "unit: divide by the deviation; patterson: for allele counts; auto: patterson for genotypes, else none"
 fit_options = together(
     click.option("--overwrite", is_flag=True, help="Replace a result that exists."),
-    click.option(
-        "--scale",
-        type=click.Choice(["auto", "none", "unit", "patterson"]),
-        default="auto",
-        show_default=True,
-        help="unit: divide by the deviation; patterson: for allele counts; auto: patterson for genotypes, else none.",
-    ),
     click.option("--solver", default="auto", show_default=True, help="auto, covariance, gram, krylov or power."),
     click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random start."),
     genotype_options,
@@ -65,6 +60,13 @@ fit_options = together(
     help="mean: missing values stand at the mean; auto: mean for genotypes, else error.",
 )
 @click.option("--tol", type=float, default=1e-3, show_default=True, help="Largest certificate allowed.")
+@click.option(
+    "--scale",
+    type=click.Choice([*SCALES, "coslat"]),
+    default="auto",
+    show_default=True,
+    help=f"{SCALE_HELP}; coslat: weights of fields by latitude.",
+)
 @fit_options
 def pca(**options: Any) -> None:
     """Principal components of SOURCE: a .bed, .pgen, .npy or .nc file, a Zarr store or its URL."""
@@ -109,6 +111,7 @@ def pca(**options: Any) -> None:
 @click.option(
     "--max-iter", type=click.IntRange(min=1), help="Iterations of EM.  [default: 200; 1000 for --factor-analysis]"
 )
+@click.option("--scale", type=click.Choice(SCALES), default="auto", show_default=True, help=f"{SCALE_HELP}.")
 @fit_options
 def ppca(factor_analysis: bool, **options: Any) -> None:
     """Probabilistic PCA of SOURCE, which may have missing values; or factor analysis."""

@@ -74,7 +74,7 @@ class Source(Block):
     sample_dims: Names | None = Field(
         default=None, description="Dimensions that make up the samples, as a,b; else the first."
     )
-    scale: Literal["auto", "none", "unit", "patterson"] = Field(
+    scale: Literal["auto", "none", "unit", "patterson", "coslat"] = Field(
         default="auto", description="What features are divided by; auto is patterson for genotypes, else none."
     )
     missing: Literal["auto", "error", "mean", "model"] = Field(
@@ -286,6 +286,8 @@ class Output(Block):
     export: Literal["plink", "tsv"] | None = Field(
         default=None, description="Write text files beside, as `export` does."
     )
+    report: Text | None = Field(default=None, description="Write a page to look through, as `report` does.")
+    labels: Text | None = Field(default=None, description="Table about the samples, for the report: pops.tsv.")
     work: Text | None = Field(
         default=None,
         description="Folder for unfinished work; beside the output unless given; needed where the output is a URL.",
@@ -295,6 +297,8 @@ class Output(Block):
     def _check_work(self) -> Output:
         if "://" in self.path and self.work is None:
             raise _wrong("output.work", "output.work is missing; give a local folder, as the output is a URL")
+        if self.labels is not None and self.report is None:
+            raise _wrong("output.labels", "output.labels is for a report; give output.report, or leave it out")
         return self
 
 
@@ -330,8 +334,8 @@ class Config(Block):
 
 _ALLOWED: dict[str, dict[str, tuple[str, ...]]] = {
     "pca": {"missing": ("auto", "error", "mean")},
-    "ppca": {"missing": ("auto", "error", "model")},
-    "factor_analysis": {"missing": ("auto", "error", "model")},
+    "ppca": {"missing": ("auto", "error", "model"), "scale": ("auto", "none", "unit", "patterson")},
+    "factor_analysis": {"missing": ("auto", "error", "model"), "scale": ("auto", "none", "unit", "patterson")},
     "kpca": {"missing": ("auto", "error", "mean"), "scale": ("auto", "none", "unit")},
 }
 

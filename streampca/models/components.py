@@ -38,8 +38,8 @@ class Request:
     Parameters
     ----------
     n_components : a number, a fraction of the variance, "all", or None: 10 of genotypes, else all.
-    scale : None; "unit" to divide each feature by its standard deviation; "patterson" for allele counts; "auto":
-        "patterson" for genotypes, else None.
+    scale : None; "unit" to divide each feature by its standard deviation; "patterson" for allele counts; "coslat"
+        for fields over latitudes; "auto": "patterson" for genotypes, else None.
     missing : "error"; "mean" to let missing values stand at their feature's mean; "auto": "mean" for genotypes.
     solver : "auto", "covariance", "gram", "krylov" or "power".
     tol : largest certificate allowed.
@@ -59,7 +59,7 @@ class Request:
     progress: Progress = field(default=silent, compare=False)
 
     def __post_init__(self) -> None:
-        check_choice("scale", self.scale, ("auto", *SCALES))
+        check_choice("scale", self.scale, ("auto", *SCALES, "coslat"))
         check_choice("missing", self.missing, ("auto", *MISSING))
         if not (isinstance(self.tol, (int, float, np.number)) and 0 < self.tol < 1):
             raise InputError(f"tol={self.tol!r} cannot be used: give a number between 0 and 1, such as 1e-3")
@@ -181,6 +181,12 @@ class Components:
         """Mean of the eigenvalues left out, from the trace (as scikit-learn counts them: min(n, d) - k)."""
         left = min(self.n_samples, len(self.mean)) - len(self.explained_variance)
         return max(0.0, self.total_variance - float(self.explained_variance.sum())) / left if left else 0.0
+
+    @property
+    def typical_distance(self) -> float:
+        """Root mean square distance of the fitted samples from the components: sqrt((n - 1) / n (total - sum l_i))."""
+        left = max(0.0, self.total_variance - float(self.explained_variance.sum()))
+        return float(np.sqrt((self.n_samples - 1) / self.n_samples * left))
 
 
 def fit_components(source: Source, request: Request, extra_sweeps: int = 0) -> tuple[Components, Sweeps]:
@@ -400,6 +406,22 @@ def project(
     tiles = np.dtype(dtype or tile_dtype(source.dtype))
     matrix = Matrix(source, axis, tiles, missing, None, found.scaling, planned.partitions, planned.slab_length)
     return project_matrix(Sweeps(matrix, threads, progress), found, check=True)
+
+
+def distances(scores: Array, squares: Array) -> Array:
+    """Return how far samples lie from the space of the components: |a - V V'a| = sqrt(|a|^2 - |z|^2), in scaled units.
+
+    A missing value that stands at its mean adds nothing. What `project` gives in float32 resolves distances down to
+    about 1e-3 |a|, in float64 down to 1e-7 |a|: below that the difference is rounding, and may come out as 0.
+
+    Parameters
+    ----------
+    scores, squares : (n, k) and (n,), as `project` returns them.
+
+    References: Turk & Pentland (1991), J. Cogn. Neurosci. 3, 71 ("distance from face space").
+    """
+    inside = np.einsum("ij,ij->i", scores, scores, dtype=np.float64)
+    return np.asarray(np.sqrt(np.maximum(squares.astype(np.float64) - inside, 0.0)))
 
 
 def linear_sweeps(source: Source, found: Components, missing: str, memory: Any, progress: Progress) -> Sweeps:

@@ -52,9 +52,10 @@ class PCA(Estimator):
     n_components : int, float in (0, 1), or None
         Number of components; or the fraction of the total variance to explain, for which only the trace is needed;
         or None for all min(n_samples, n_features), 10 of genotype files.
-    scale : "auto", None, "unit" or "patterson"
+    scale : "auto", None, "unit", "patterson" or "coslat"
         "unit" divides each feature by its standard deviation (n - 1): PCA of the correlation matrix. "patterson" is for
-        counts of an allele: (g - 2p) / sqrt(2p(1 - p)). "auto" is "patterson" for genotype files, None for all else.
+        counts of an allele: (g - 2p) / sqrt(2p(1 - p)). "coslat" is for fields on a grid of latitudes, whose
+        features it multiplies by sqrt(cos(latitude)). "auto" is "patterson" for genotype files, None for all else.
     missing : "auto", "error" or "mean"
         What to do with NaN: refuse, or let it stand at its feature's mean. "auto" is "mean" for genotype files, "error"
         for all else. Infinite values are always refused.

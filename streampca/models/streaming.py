@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from streampca.accumulators import Moments, Scatter, between_means, centre_by_own_mean, combine_moments, symmetric
 from streampca.errors import InputError
 from streampca.models.components import Components, Request, signed
-from streampca.scaling import scale_of
+from streampca.scaling import SCALES, check_choice, scale_of
 from streampca.solvers.base import certify, is_null, null_advice, shortfall
 from streampca.solvers.dense import leading_pairs
 from streampca.sweeps import one_blas_thread
@@ -97,6 +97,7 @@ def components_of(summary: Summary, request: Request) -> Components:
     """Return the principal components of what was summarised."""
     n, d = summary.n_samples, len(summary.moments.mean)
     wanted = request.wanted((n, d))
+    check_choice("scale of batches", request.scale, SCALES)
     scale = scale_of(summary.moments, request.scale, n)
     variance = summary.moments.variance(n)
     trace = float(np.sum(variance if scale is None else variance / scale**2))

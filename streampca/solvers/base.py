@@ -130,7 +130,7 @@ def know_scaling(sweeps: Sweeps, moments: Moments) -> float:
         full = sweeps.sample_missing / matrix.source.shape[1] <= matrix.filter.mind
         if not full.all():
             raise SamplesLeftOut(full)
-    scale = scale_of(moments, matrix.scale, n_samples, matrix.filter)
+    scale = scale_of(moments, matrix.scale, n_samples, matrix.filter, matrix.divisor)
     sweeps.matrix = matrix.with_scaling(Scaling(moments.mean, scale))
     variance = moments.variance(n_samples)
     trace = float(np.sum(variance if scale is None else variance / scale**2))

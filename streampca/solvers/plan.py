@@ -12,7 +12,7 @@ from streampca.accumulators import STRIP, Scatter, Statistic
 from streampca.budget import Cut, Footprint, cut, footprint, process_bytes, show_bytes, thread_count, threads_that_fit
 from streampca.errors import InputError
 from streampca.matrix import Matrix, tile_dtype
-from streampca.scaling import check_choice
+from streampca.scaling import check_choice, divisor_of
 from streampca.solvers.base import Solver
 from streampca.solvers.dense import Dense
 from streampca.solvers.krylov import Krylov
@@ -99,6 +99,7 @@ class Plan:
         return Matrix(
             kept, self.cut.axis, self.dtype, missing=missing, scale=scale, partitions=self.cut.partitions,
             slab_length=self.cut.slab_length, filter=source.filter if isinstance(source, VariantSource) else None,
+            divisor=divisor_of(scale, source.features),
         )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __version__ = "0.5.0"
 __all__ = [
     "PCA",
+    "PCR",
     "PPCA",
     "DualPPCA",
     "FactorAnalysis",
@@ -39,6 +40,7 @@ _HOMES = {
     "InputError": "errors",
     "MemoryLimitError": "errors",
     "PCA": "models.pca",
+    "PCR": "models.pcr",
     "load": "results",
     "open_genotypes": "sources",
     "open_source": "sources",

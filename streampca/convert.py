@@ -1,4 +1,4 @@
-"""Writing genotypes as VCF Zarr stores, which other programs read too: a few variants at a time."""
+"""Writing genotypes as VCF Zarr stores, which other programs read too: a few variants at a time; and images."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from numpy.typing import NDArray
 from zarr.codecs import BloscCodec
 
 from streampca.errors import InputError
+from streampca.images import Converted, convert_images
 from streampca.models.dataset import FORMAT_VERSION
 from streampca.progress import Progress, Step, silent
 from streampca.results import save, writing
 from streampca.sources import PLINK_SUFFIXES, is_genotypes, open_genotypes
 from streampca.sources.genotypes import TEXT, GenotypeSource, packed_width, refuse_duplicates
 from streampca.sources.packed import decode
+from streampca.sources.zarrs import is_zarr
 
 Array = NDArray[Any]
 
@@ -35,35 +37,44 @@ OURS = {"kind": "vcf_zarr", "format_version": FORMAT_VERSION}
 
 def convert(
     source_path: str | Path | GenotypeSource, out_path: str | Path, *, overwrite: bool = False,
-    progress: Progress = silent,
-) -> None:  # fmt: skip
+    progress: Progress = silent, **images: Any,
+) -> Converted | None:  # fmt: skip
     """Write genotypes to a VCF Zarr store: A2 becomes REF, A1 becomes ALT, as one allele even if it is several.
+
+    A folder of images becomes a store of one array, and what was found in it is returned: see `convert_images`.
 
     Parameters
     ----------
-    source_path : a .bed or .pgen, or its prefix; a source of genotypes; or a .vcf, .vcf.gz or .bcf, for which the
-        package bio2zarr is needed.
+    source_path : a .bed or .pgen, or its prefix; a source of genotypes; a .vcf, .vcf.gz or .bcf, for which the
+        package bio2zarr is needed; or a folder of images.
     out_path : the store.
     overwrite : replace a store that this program wrote.
+    images : size, crop, grey, labels: of images alone.
     """
     out = Path(out_path)
+    if not isinstance(source_path, GenotypeSource) and Path(source_path).is_dir() and not is_zarr(Path(source_path)):
+        return convert_images(source_path, out, overwrite=overwrite, progress=progress, **images)
+    given = [name for name, value in images.items() if value not in (None, False) or name == "grey" and value is False]
+    if given:
+        raise InputError(f"{source_path}: {', '.join(given)} is for folders of images; leave it out")
     if out.suffix in PLINK_SUFFIXES:
         raise InputError(f"{out}: only VCF Zarr stores are written; choose a name such as {out.with_suffix('.vcz')}")
     if not isinstance(source_path, GenotypeSource) and str(source_path).endswith(VCF_SUFFIXES):
         _convert_vcf(Path(source_path), out, overwrite)
-        return
+        return None
     source = source_path if isinstance(source_path, GenotypeSource) else _open(Path(source_path))
     with writing(out, overwrite) as store:
         _write_calls(source, store, progress)
         attributes = {**OURS, "vcf_zarr_version": "0.4", "source": source.name}
         save({**_sample_arrays(source), **_variant_arrays(source)}, {}, attributes, store)
+    return None
 
 
 def _open(path: Path) -> GenotypeSource:
     """Open all samples and variants of a file, given with or without its suffix."""
     source = open_genotypes(path, autosomes=False) if is_genotypes(path) else None
     if not isinstance(source, GenotypeSource):
-        raise InputError(f"{path}: is not genotypes that can be converted; give a .bed, .pgen, .vcf or .vcf.gz")
+        raise InputError(f"{path}: cannot be converted; give a .bed, .pgen, .vcf, .vcf.gz or a folder of images")
     return source
 
 

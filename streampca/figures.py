@@ -107,7 +107,7 @@ def _scores(
 
 
 def _groups(axes: Any, points: Array, shown: Array, values: Array, name: str, dots: dict[str, Any]) -> None:
-    labels = values.astype(str)
+    labels = np.array([str(value) for value in values])
     groups = [group for group in np.unique(labels) if group]
     styles = {
         group: {"c": COLOURS[i % len(COLOURS)], "marker": MARKERS[i // len(COLOURS) % len(MARKERS)]}

@@ -26,6 +26,7 @@ from streampca.models.components import (
     Components,
     Request,
     check_width,
+    distances,
     fit_components,
     linear_sweeps,
     project,
@@ -72,6 +73,10 @@ Array = NDArray[Any]
 
 # What to do about missing values in samples that a result is applied to.
 CURE = "fill them, or fit with --missing mean"
+# Samples further from the components than so many times the typical distance are unlike those fitted.
+FAR = 2.0
+# Distances below this share of a sample's length are rounding, in float32.
+RESOLVED = 1e-3
 # Samples of one chunk of imputed genotypes.
 IMPUTED_CHUNK = 4096
 # What every result of a kind holds.
@@ -80,6 +85,7 @@ RESULT_ARRAYS = {
     "pca": (*_ALWAYS, "certificate"),
     "ppca": (*_ALWAYS, "log_likelihood"),
     "factor_analysis": (*_ALWAYS, "log_likelihood", "noise_variance"),
+    "pcr": (*_ALWAYS, "certificate", "coefficient", "centre", "score_coefficient", "chosen", "r2"),
     "kpca": ("weights", "kernel_mean", *_ALWAYS[1:], "certificate"),
 }
 
@@ -127,7 +133,7 @@ def writing_text(path: Path) -> Iterator[TextIO]:
     """Yield a file that takes its name when all is written."""
     beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.unfinished")
     try:
-        with beside.open("w") as file:
+        with beside.open("w", encoding="utf-8") as file:
             yield file
         os.replace(beside, path)
     finally:
@@ -475,14 +481,24 @@ def _denoising(
 def project_to_store(
     source: Source, result: xarray.Dataset, path: Path, overwrite: bool, attributes: Mapping[str, Any],
     memory: Any = None, progress: Progress = silent,
-) -> None:  # fmt: skip
-    """Write the scores of samples that are no genotypes on the components of a result; of `ppca` with deviations."""
+) -> dict[str, Any]:  # fmt: skip
+    """Write the scores of samples that are no genotypes on the components of a result; of `ppca` with deviations.
+
+    Of `pca`, the store has the `distance` of each sample from the space of the components too (see `distances`), and
+    what is returned says how large it is for the samples fitted, and how many here are FAR times further or more.
+    """
     kind, missing = result.attrs["kind"], _missing_rule(result)
-    if kind == "pca":
+    if kind in ("pca", "pcr"):
+        fitted = components_in(result)
         with curing_gaps(CURE):
-            scores, _ = project(source, components_in(result), missing, memory, progress)
-        scores_to_store(scores, source.samples, path, overwrite, attributes)
-    elif kind == "kpca":
+            scores, squares = project(source, fitted, missing, memory, progress)
+        distance = distances(scores, squares)
+        typical = fitted.typical_distance
+        far = distance > np.maximum(FAR * typical, RESOLVED * np.sqrt(squares))
+        facts = {"typical_distance": typical, "n_far": int(far.sum())}
+        scores_to_store(scores, source.samples, path, overwrite, {**attributes, **facts}, distance=distance)
+        return facts
+    if kind == "kpca":
         found = kernel_in(result)
         k = len(found.explained_variance)
         with writing(path, overwrite) as store:
@@ -497,6 +513,7 @@ def project_to_store(
     else:
         posterior, _, _ = infer_latent(source, latent_in(result), "model", memory, progress)
         scores_to_store(posterior.mean, source.samples, path, overwrite, attributes, posterior.deviation)
+    return {}
 
 
 def _missing_rule(result: xarray.Dataset) -> str:
@@ -506,20 +523,23 @@ def _missing_rule(result: xarray.Dataset) -> str:
 
 def scores_to_store(
     scores: Array, samples: Axis, path: Path, overwrite: bool, attributes: Mapping[str, Any],
-    deviations: Array | None = None,
+    deviations: Array | None = None, distance: Array | None = None,
 ) -> None:  # fmt: skip
-    """Write the scores of projected samples, with their labels, to a store; and their deviations, if known."""
+    """Write the scores of projected samples, with their labels, to a store; deviations and distances too, if known."""
     with writing(path, overwrite) as store:
-        save(*scores_variables(scores, scores.shape[1], samples, attributes, deviations), store)
+        save(*scores_variables(scores, scores.shape[1], samples, attributes, deviations, distance), store)
 
 
 def scores_variables(
-    scores: Array | None, k: int, samples: Axis, attributes: Mapping[str, Any], deviations: Array | None = None
-) -> tuple[Variables, Variables, dict[str, Any]]:
+    scores: Array | None, k: int, samples: Axis, attributes: Mapping[str, Any], deviations: Array | None = None,
+    distance: Array | None = None,
+) -> tuple[Variables, Variables, dict[str, Any]]:  # fmt: skip
     """Return variables, coordinates and attributes of scores on k components."""
     shape, dims = (*samples.sizes, k), (*samples.dims, "component")
     named = {"scores": scores, "score_deviation": deviations}
     variables: Variables = {name: (dims, v.reshape(shape)) for name, v in named.items() if v is not None}
+    if distance is not None:
+        variables["distance"] = (samples.dims, distance.reshape(samples.sizes))
     coords: Variables = {"component": (("component",), np.arange(1, k + 1)), **samples.coords}
     return variables, coords, {"format_version": FORMAT_VERSION, "kind": "scores", **attributes}
 
@@ -608,7 +628,7 @@ def _check_result(path: str | Path) -> None:
     kind = attributes.get("kind")
     if kind not in RESULT_ARRAYS:
         raise InputError(
-            f"{path}: is not a streampca result; give a store that `streampca pca`, `ppca` or `kpca` wrote"
+            f"{path}: is not a streampca result; give a store that `streampca pca`, `ppca`, `kpca` or `pcr` wrote"
         )
     absent = set(RESULT_ARRAYS[kind]) - there
     if absent:

@@ -41,7 +41,7 @@ class Ids:
 
 
 def source_ids(samples: Axis) -> Ids:
-    """Return the ids of samples: IID, their own coordinate, the first text about them, or their numbers from 0."""
+    """Return the ids of samples: IID, their own coordinate, text that tells them apart, or their numbers from 0."""
     return _ids({name: (dims, np.asarray(values)) for name, (dims, values) in samples.coords.items()}, samples)
 
 
@@ -69,10 +69,12 @@ def _ids(coords: Mapping[str, tuple[tuple[str, ...], Array]], samples: Axis) -> 
 def _of_dimension(coords: Mapping[str, tuple[tuple[str, ...], Array]], dim: str, size: int) -> list[str]:
     """Return what the places along one dimension are called."""
     along = {name: values for name, (dims, values) in coords.items() if dims == (dim,)}
-    own = along.get(dim)
-    if own is None:
-        own = next((values for values in along.values() if values.dtype.kind in "TUO"), None)
-    return [str(i) for i in range(size)] if own is None else _texts(own)
+    if dim in along:
+        return _texts(along[dim])
+    for values in along.values():
+        if values.dtype.kind in "TUO" and len(set(names := _texts(values))) == size:
+            return names
+    return [str(i) for i in range(size)]
 
 
 def _texts(values: Array) -> list[str]:

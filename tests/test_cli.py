@@ -262,7 +262,9 @@ def test_demo_runs_twice_and_keeps_to_its_limit(tmp_path):
     result = streampca.load(tmp_path / "demo-output" / "groups.pca.zarr")
     assert result.attrs["peak_memory_bytes"] < 350e6 < result.attrs["n_samples"] * result["mean"].size * 4
     assert sorted(p.name for p in (tmp_path / "demo-output").iterdir()) == [
+        "groups.html",
         "groups.pca.zarr",
         "groups.png",
+        "groups.tsv",
         "groups.zarr",
     ]

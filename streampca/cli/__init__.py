@@ -11,6 +11,9 @@ from streampca.cli.applying import denoise, impute, project
 from streampca.cli.configuring import config
 from streampca.cli.files import convert, demo, export, info, prune
 from streampca.cli.fitting import kpca, pca, ppca
+from streampca.cli.labelling import assign
+from streampca.cli.looking import plot, report
+from streampca.cli.regressing import pcr, predict
 from streampca.cli.running import run, status
 from streampca.errors import InputError, Stopped
 
@@ -25,7 +28,11 @@ def cli() -> None:
     """Principal components of matrices too big for memory."""
 
 
-for command in (pca, ppca, kpca, run, status, config, project, impute, denoise, prune, export, convert, info, demo):
+COMMANDS = (
+    pca, ppca, kpca, pcr, run, status, config, report, plot, assign, predict, project, impute, denoise, prune, export,
+    convert, info, demo,
+)  # fmt: skip
+for command in COMMANDS:
     cli.add_command(command)
 
 

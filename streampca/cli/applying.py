@@ -75,7 +75,7 @@ def project(
     match = match_variants(labels, data, drop_ambiguous=drop_ambiguous)
     deviations = None
     with dask.config.set(num_workers=threads), shown_progress(quiet) as progress:
-        if fitted.attrs["kind"] == "pca":
+        if fitted.attrs["kind"] in ("pca", "pcr"):
             found = components_in(fitted)
             scores = project_genotypes(data, found, match, projection=projection, memory=memory, progress=progress)
         else:
@@ -93,7 +93,7 @@ def project(
     click.echo(f"scores: {target}")
 
 
-def _open_alike(fitted: Any, source: str, variable: str | None, sample_dims: str | None) -> Any:
+def open_alike(fitted: Any, source: str, variable: str | None, sample_dims: str | None) -> Any:
     """Open arrays whose features are those of a result."""
     from streampca.sources import is_genotypes, open_source
 
@@ -121,17 +121,21 @@ def _project_array(
     """Write the scores of new samples that are no genotypes."""
     import dask
 
-    from streampca.results import check_output, project_to_store
+    from streampca.results import FAR, check_output, project_to_store
 
-    data = _open_alike(fitted, source, *which)
+    data = open_alike(fitted, source, *which)
     check_output(target, overwrite)
     facts = {"result": str(result), "source": data.name}
     with dask.config.set(num_workers=threads), shown_progress(quiet) as progress:
-        project_to_store(data, fitted, target, overwrite, facts, memory, progress)
+        found = project_to_store(data, fitted, target, overwrite, facts, memory, progress)
     if as_json:
-        click.echo(json.dumps({"scores": str(target), **facts, "n_samples": data.shape[0]}))
+        click.echo(json.dumps({"scores": str(target), **facts, **found, "n_samples": data.shape[0]}))
         return
-    print_pairs([("samples", f"{data.shape[0]}, on {fitted.sizes['component']} components of {result}")])
+    pairs = [("samples", f"{data.shape[0]}, on {fitted.sizes['component']} components of {result}")]
+    if found:
+        typical = f"{FAR:g} times the typical distance {found['typical_distance']:.4g} from the components"
+        pairs.append(("far", f"{found['n_far']}, more than {typical}"))
+    print_pairs(pairs)
     click.echo(f"scores: {target}")
 
 
@@ -151,7 +155,7 @@ def denoise(
     from streampca.results import check_output, denoise_to_store, load
 
     fitted = load(result)
-    data = _open_alike(fitted, source, variable, sample_dims)
+    data = open_alike(fitted, source, variable, sample_dims)
     target = out or Path(f"{stem(source)}.denoised.zarr")
     check_output(target, overwrite)
     if picture is not None:
@@ -216,7 +220,7 @@ def impute(
         data, latent = genotypes.take(variants=match.new), matching_latent(latent, match)
         facts["variants"] = match.note
     else:
-        data = _open_alike(fitted, source, variable, sample_dims)
+        data = open_alike(fitted, source, variable, sample_dims)
     with dask.config.set(num_workers=threads), shown_progress(quiet) as progress:
         count = impute_to_store(data, latent, target, overwrite, facts, memory, progress)
     share = count / (data.shape[0] * data.shape[1])

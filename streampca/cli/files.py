@@ -60,14 +60,30 @@ def export(result: Path, form: str, out: Path | None, overwrite: bool) -> None:
 @click.command()
 @click.argument("source")
 @click.argument("out", type=existing)
+@click.option("--size", help="Of images: height x width of all, as 64x48.  [default: that of the first]")
+@click.option("--crop", is_flag=True, help="Of images: keep proportions, and cut off what is beside the size.")
+@click.option("--grey/--rgb", default=None, help="Of images: shades of grey, or colours.  [default: grey if all are]")
+@click.option(
+    "--labels",
+    help="Of images: table with paths and labels, as people.tsv or people.tsv:COLUMN.  [default: sub-folders]",
+)
 @click.option("--overwrite", is_flag=True, help="Replace a store that exists.")
 @click.option("--quiet", is_flag=True, help="Show no progress.")
-def convert(source: str, out: Path, overwrite: bool, quiet: bool) -> None:
-    """Write SOURCE, a .bed, .pgen, .vcf or .vcf.gz, as the VCF Zarr store OUT."""
+def convert(
+    source: str, out: Path, size: str | None, crop: bool, grey: bool | None, labels: str | None, overwrite: bool,
+    quiet: bool,
+) -> None:  # fmt: skip
+    """Write SOURCE, a .bed, .pgen, .vcf or .vcf.gz, as the VCF Zarr store OUT; or a folder of images as one array."""
     from streampca.convert import convert as write
+    from streampca.images import parse_size
 
+    shape = None if size is None else parse_size(size)
     with shown_progress(quiet) as progress:
-        write(source, out, overwrite=overwrite, progress=progress)
+        done = write(
+            source, out, overwrite=overwrite, progress=progress, size=shape, crop=crop, grey=grey, labels=labels
+        )
+    for line in done.lines() if done else ():
+        click.echo(line)
     click.echo(f"store: {out}")
 
 
@@ -101,29 +117,25 @@ def info(path: str, as_json: bool, variable: str | None, sample_dims: str | None
 
 
 @click.command()
-@click.argument("story", type=click.Choice(["groups", "genotypes", "digits", "missing", "kernel"]), default="groups")
+@click.argument(
+    "story", type=click.Choice(["groups", "genotypes", "digits", "faces", "missing", "kernel"]), default="groups"
+)
 @click.option(
     "--out", type=click.Path(path_type=Path), default=Path("demo-output"), show_default=True, help="Folder to write to."
 )
 @click.option("--memory", default="400MB", show_default=True, help="Limit that the run must keep to.")
 @click.option("--table", type=existing, help="Numbers for `missing`, one sample in each line; else wines.")
+@click.option("--images", type=existing, help="Folder of images for `faces`, in sub-folders by person; else drawn.")
 @click.option("--quiet", is_flag=True, help="Show no progress.")
-def demo(story: str, out: Path, memory: str, table: Path | None, quiet: bool) -> None:
-    """Find components of simulated groups or genotypes, of digits, a table with gaps, or curves; and draw them."""
-    from streampca.demo import demo_digits, demo_genotypes, demo_groups, demo_kernel, demo_missing
+def demo(story: str, out: Path, memory: str, table: Path | None, images: Path | None, quiet: bool) -> None:
+    """Tell a story: find components of groups, genotypes, digits, faces, a table with gaps, or curves; draw them."""
+    from streampca.demos import STORIES, Teller
 
     out.mkdir(parents=True, exist_ok=True)
-    pictures: tuple[Path, ...]
-    if story == "digits":
-        pictures = (demo_digits(out, click.echo),)
-    elif story == "missing":
-        pictures = (demo_missing(out, table, click.echo),)
-    elif story == "kernel":
-        pictures = demo_kernel(out, click.echo)
-    else:
-        with shown_progress(quiet) as progress:
-            tell = demo_groups if story == "groups" else demo_genotypes
-            pictures = (tell(out, memory, progress, click.echo),)
+    with shown_progress(quiet) as progress:
+        *pictures, page = STORIES[story](Teller(out, click.echo, progress, memory, table, images))
+    if (out / f"{story}.pca.zarr").exists():
         print_stored(out / f"{story}.pca.zarr", as_json=False)
     for picture in pictures:
         click.echo(f"picture: {picture}")
+    click.echo(f"report: {page}")

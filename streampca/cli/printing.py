@@ -47,6 +47,11 @@ def print_stored(path: str | Path, as_json: bool) -> None:
     from streampca.results import load
 
     result = load(path)
+    if result.attrs["kind"] == "pcr":
+        from streampca.cli.regressing import print_stored_regression
+
+        print_stored_regression(result, path, as_json)
+        return
     if result.attrs["kind"] == "kpca":
         print_kernel({name: result[name].values for name in KERNEL_COLUMNS}, result.attrs, path, as_json)
         return

@@ -18,7 +18,7 @@ from streampca.engine import engine
 from streampca.matrix import Defects, Matrix
 from streampca.solvers.base import Wanted, first_sweep
 from streampca.solvers.dense import Dense, leading_pairs
-from streampca.solvers.krylov import Krylov, _Basis
+from streampca.solvers.krylov import Basis, Krylov
 from streampca.solvers.plan import Plan
 from streampca.solvers.power import Power
 from streampca.sources import Source
@@ -171,7 +171,7 @@ def driver_seconds(plan: Plan, n_full: int, k: int) -> tuple[float, ...]:
         return ()
     side = min(n_full, BASIS_ROWS)
     b = min(solver.block_size, side)
-    basis = _Basis(side, min(solver.max_basis, side), rng)
+    basis = Basis(side, min(solver.max_basis, side), rng)
     basis.start(rng.standard_normal((side, b)))
     spent = []
     for _ in range(plan.sweeps):

@@ -147,6 +147,7 @@ LONG_NAMES = {
     "score_deviation": "standard deviation of z of each sample, given the values that it has",
     "criterion": "what the number of components was chosen by; larger is better",
     "certificate": "bound on ||S v - lambda v|| / lambda, rounding included",
+    "distance": "of each sample from the space of the components, scaled as they are",
 }
 LATENT_NAMES = {
     "explained_variance": "variance of the model along each component, of maximum likelihood (1 / n)",
@@ -165,12 +166,25 @@ KERNEL_NAMES = {
     "anchor_weights": "samples are anchor_offset + rbf(scores, anchors) anchor_weights, centred and scaled",
 }
 
+REGRESSION_NAMES = {
+    "coefficient": "of each feature, in units of the data",
+    "intercept": "of features and covariates in units of the data",
+    "centre": "the target where all scores and covariates are zero",
+    "score_coefficient": "of each score; 0 for components that are not used",
+    "chosen": "components that are used: where cv_error is smallest",
+    "cv_error": "mean over the folds of the mean squared error of the samples left out, with m components",
+    "cv_error_deviation": "standard error of cv_error over the folds",
+    "cv_r2": "1 - squared errors of samples left out / squares about the mean, with m components",
+    "r2": "share of the variance explained in the samples used, with m components",
+    "fold": "of each sample; -1 for those that are not used",
+}
+
 
 def long_names(kind: str) -> dict[str, str]:
     """Return what the variables of a result of a kind are."""
     if kind == "factor_analysis":
         return LONG_NAMES | LATENT_NAMES | {"explained_variance": "sum of squared loadings of each factor"}
-    return LONG_NAMES | {"ppca": LATENT_NAMES, "kpca": KERNEL_NAMES}.get(kind, {})
+    return LONG_NAMES | {"ppca": LATENT_NAMES, "kpca": KERNEL_NAMES, "pcr": REGRESSION_NAMES}.get(kind, {})
 
 
 def as_dataset(variables: Variables, coords: Variables, attributes: Mapping[str, Any]) -> xarray.Dataset:

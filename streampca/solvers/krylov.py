@@ -76,8 +76,8 @@ class Krylov:
         matrix = sweeps.matrix
         N, n_samples = matrix.n_full, matrix.source.shape[0]
         rng = np.random.default_rng(self.seed)
-        basis = _Basis(N, min(self.max_basis, N), rng)
-        block = basis.start(self._first_block(sweeps, rng))
+        basis = Basis(N, min(self.max_basis, N), rng)
+        block = basis.start(self.first_block(sweeps, rng))
         W, moments, trace = first_sweep(sweeps, self._statistic(block, matrix), "krylov")
         while True:
             basis.expand(self._taken_apart(W, basis) / (n_samples - 1))
@@ -87,7 +87,7 @@ class Krylov:
             null = is_null(values, N) & (sweeps.matrix.dtype == np.float64)
             count = wanted.count(values, trace)
             sweeps.note = _note(certificate, count, values, trace)
-            if count is not None and self._done(values, residuals, certificate, null, count, wanted):
+            if count is not None and self.done(values, residuals, certificate, null, count, wanted):
                 break
             if basis.complete or sweeps.n_sweeps >= self.max_sweeps:
                 count = count or len(values)
@@ -97,7 +97,7 @@ class Krylov:
             elif (
                 count is not None
                 and (certificate[:count] > wanted.tol).any()
-                and self._rounding_blocks(count, values, residuals, floor, wanted)
+                and self.rounding_blocks(count, values, residuals, floor, wanted)
                 and use_float64(sweeps, wanted.tol)
             ):
                 block = basis.restart_from(self.block_size)
@@ -113,7 +113,7 @@ class Krylov:
             else:
                 W, _ = sweeps.run(statistic, "krylov")
         vectors = basis.vectors(count)
-        advice = shortfall(certificate[:count], null[:count], wanted, self._cure(sweeps, basis))
+        advice = shortfall(certificate[:count], null[:count], wanted, self.cure(sweeps, basis))
         if wanted.count(values[:count], trace) is None and not advice:
             advice = f"only {count} components were found under the memory limit; raise it"
         scaling = sweeps.matrix.scaling
@@ -125,7 +125,7 @@ class Krylov:
             rows=basis.kept_rows(count) if self.keep_rows else None,
         )  # fmt: skip
 
-    def _first_block(self, sweeps: Sweeps, rng: np.random.Generator) -> Array:
+    def first_block(self, sweeps: Sweeps, rng: np.random.Generator) -> Array:
         """Return the block to begin with."""
         N = sweeps.matrix.n_full
         b = min(self.block_size, N)
@@ -142,7 +142,7 @@ class Krylov:
                 return found
         return rng.standard_normal((N, b))
 
-    def _done(
+    def done(
         self, values: Array, residuals: Array, certificate: Array, null: Array, count: int, wanted: Wanted
     ) -> bool:
         """Tell whether each component is within the tolerance, and their span is, where a gap sets it apart.
@@ -163,7 +163,7 @@ class Krylov:
         Q = block.astype(matrix.dtype)
         return ProductAndRows(Q) if self.keep_rows else Product(Q)
 
-    def _taken_apart(self, value: Any, basis: _Basis) -> Array:
+    def _taken_apart(self, value: Any, basis: Basis) -> Array:
         """Return the product; the rows, if kept, go to the basis."""
         if not self.keep_rows:
             return np.asarray(value)
@@ -171,12 +171,13 @@ class Krylov:
         basis.rows.append(np.concatenate(rows))
         return np.asarray(product)
 
-    def _rounding_blocks(self, count: int, values: Array, residuals: Array, floor: float, wanted: Wanted) -> bool:
+    def rounding_blocks(self, count: int, values: Array, residuals: Array, floor: float, wanted: Wanted) -> bool:
         """Tell whether rounding is what keeps the wanted certificates above tol: the residuals have come down to it."""
         reach = np.maximum(wanted.tol * values[:count] - floor * values[0], 2 * floor * values[0])
         return bool((residuals[:count] <= reach).all())
 
-    def _cure(self, sweeps: Sweeps, basis: _Basis) -> str:
+    def cure(self, sweeps: Sweeps, basis: Basis) -> str:
+        """Say what keeps the certificates above the tolerance, and what helps."""
         if sweeps.n_sweeps >= self.max_sweeps:
             return f"that were {self.max_sweeps} sweeps; raise tol"
         if basis.full:
@@ -190,7 +191,7 @@ def _note(certificate: Array, count: int | None, values: Array, trace: float) ->
     return f"certificate {certificate[:count].max():.1e}"
 
 
-class _Basis:
+class Basis:
     """The orthonormal basis V (N x m), its projected matrix T = V'SV, and the last block's residual."""
 
     def __init__(self, N: int, capacity: int, rng: np.random.Generator):

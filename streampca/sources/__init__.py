@@ -159,13 +159,13 @@ def _open_path(location: str, variable: str | None, sample_dims: tuple[str, ...]
 
 def _open_zarr(location: str, variable: str | None, sample_dims: tuple[str, ...] | None) -> Source:
     """Open a Zarr array: by whole chunks where it lies as it is meant, through xarray where it must be decoded."""
-    from streampca.sources.zarrs import ZarrSource, open_zarr
+    from streampca.sources.zarrs import ZarrSource, has_labels, open_zarr
 
     array = open_zarr(location, variable)
     plain = ZarrSource(array)
     dims = plain.samples.dims + plain.features.dims
     coded = _is_coded(array)
-    if "sample" in dims and sample_dims is None and not coded:
+    if "sample" in dims and sample_dims is None and not coded and not has_labels(array, dims):
         return plain
     labelled = _with_labels(array, dims)
     axes = split_axes(labelled, sample_dims)

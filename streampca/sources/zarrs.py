@@ -39,9 +39,9 @@ class ZarrSource(Source):
             raise InputError(f"{array.store_path}: a Zarr array of {array.ndim} dimension(s); give samples x features")
         self._array = array
         self.name = str(array.store_path).removeprefix("file://")
-        names = getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS")
+        names = _names(array)
         self.samples, self.features = axes or plain_axes(
-            array.shape, tuple(names) if names and all(names) and len(set(names)) == array.ndim else None
+            array.shape, names if all(names) and len(set(names)) == array.ndim else None
         )
         self.dtype = np.dtype(array.dtype)
         self._grid = getattr(array, "shards", None) or array.chunks
@@ -235,6 +235,26 @@ def open_zarr(location: str, variable: str | None) -> ZarrArray:
     if len(matrices) == 1:
         return next(iter(matrices.values()))
     raise InputError(f"{location}: is a group; name one of its arrays, as {location}/NAME: it has {_listing(arrays)}")
+
+
+def has_labels(array: ZarrArray, dims: tuple[str, ...]) -> bool:
+    """Tell whether the group of an array holds labels of its dimensions; without them, xarray need not be loaded."""
+    parent, _, name = array.path.rpartition("/")
+    try:
+        if name:
+            group = zarr.open_group(array.store, path=parent or None, mode="r")
+        elif isinstance(array.store, LocalStore):
+            group = zarr.open_group(Path(str(array.store.root)).parent, mode="r")
+        else:
+            return False
+        return any({*_names(other)} & {*dims} for _, other in group.arrays() if other.ndim == 1)
+    except (OSError, KeyError, ValueError, TypeError):
+        return False
+
+
+def _names(array: ZarrArray) -> tuple[str, ...]:
+    """Return the names of an array's dimensions, if it has any."""
+    return tuple(getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS") or ())
 
 
 def _listing(arrays: dict[str, ZarrArray]) -> str:

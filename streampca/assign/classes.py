@@ -1,0 +1,216 @@
+"""Classes of labelled samples: neighbours, naive Bayes and kernel densities, with each sample held out in turn."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+from sklearn.base import BaseEstimator
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KernelDensity, KNeighborsClassifier
+
+from streampca.assign.records import FOLDS, NONE, Assignment, Choice, named, threshold_of
+from streampca.errors import InputError
+
+Array = NDArray[Any]
+Split = tuple[Array, Array]
+
+# Bandwidths that are tried, as multiples of Scott's rule.
+BANDWIDTHS = np.geomspace(1 / 8, 4, 16)
+# Most samples that have kernels; of more, a random choice.
+MOST_KERNELS = 10_000
+
+
+class NearestClasses(KNeighborsClassifier):  # type: ignore[misc]
+    """Nearest neighbours that are searched once for both votes and distances."""
+
+    def fit(self, X: Array, y: Array) -> NearestClasses:
+        """Keep the samples; y are whole numbers from 0 on."""
+        self.codes_ = y
+        super().fit(X, y)
+        return self
+
+    def votes(self, X: Array) -> tuple[Array, Array]:
+        """Return the share of neighbours in each class (n x C), and the distance to the nearest."""
+        distances, nearest = self.kneighbors(X)
+        shares = np.zeros((len(X), len(self.classes_)))
+        for column in nearest.T:
+            shares[np.arange(len(X)), self.codes_[column]] += 1 / len(nearest.T)
+        return shares, distances[:, 0]
+
+
+class KernelClasses(BaseEstimator):  # type: ignore[misc]
+    """Kernel densities of classes, one bandwidth for all: p(x, c) = pi_c / n_c sum_{i in c} N(x; x_i, h^2 I).
+
+    Parameters
+    ----------
+    bandwidth : h.
+    shares : (C,) the pi_c; those of the samples of the fit if None.
+    """
+
+    def __init__(self, bandwidth: float = 1.0, shares: Array | None = None):
+        self.bandwidth = bandwidth
+        self.shares = shares
+
+    def fit(self, X: Array, y: Array) -> KernelClasses:
+        """Keep the members of each class; y are whole numbers."""
+        self.classes_ = np.unique(y)
+        self.densities_ = [KernelDensity(bandwidth=self.bandwidth).fit(X[y == c]) for c in self.classes_]
+        counts = np.array([np.count_nonzero(y == c) for c in self.classes_])
+        self.log_shares_ = np.log(counts / len(y) if self.shares is None else self.shares)
+        return self
+
+    def predict_joint_log_proba(self, X: Array) -> Array:
+        """Return log p(x, c), n x C."""
+        return np.stack([density.score_samples(X) for density in self.densities_], axis=1) + self.log_shares_
+
+    def score(self, X: Array, y: Array) -> float:
+        """Return the mean of log p(x | c) for the class that each sample has."""
+        total = 0.0
+        for c, density in zip(self.classes_, self.densities_, strict=True):
+            if (y == c).any():
+                total += density.score_samples(X[y == c]).sum()
+        return float(total / len(y))
+
+
+def by_classes(scores: Array, names: Array, choice: Choice, judged: Array, far: Array) -> Assignment:
+    """Assign samples to the classes of those that have labels."""
+    labelled = np.flatnonzero(names != "")
+    if not labelled.size:
+        raise InputError("no sample has a label; give a table with labels of these samples, or use --method gmm")
+    classes, codes = np.unique(names[labelled], return_inverse=True)
+    counts = np.bincount(codes)
+    X = scores[labelled]
+    notes = []
+    if (alone := int((counts == 1).sum())) > 0:
+        which = f" ({', '.join(classes[counts == 1])})" if alone <= 5 else ""
+        notes.append(f"{alone} of {len(classes)} classes have one member{which}, which cannot be held out")
+    if len(classes) == 1:
+        notes.append("there is one class: accuracy says nothing, `none of these` may")
+    used = _with_kernels(codes, choice) if choice.method == "kde" else np.arange(len(X))
+    if len(used) < len(X):
+        notes.append(f"{len(used)} of {len(X)} labelled samples, chosen at random, have kernels")
+    splits = _stratified(codes[used], choice.seed)
+    shares = counts / len(X) if len(used) < len(X) else None
+    model, details = _model(choice, X[used], codes[used], splits, shares, notes)
+
+    # Each labelled sample as a model sees it that was made without it.
+    likeliest, held_density = np.full(len(X), -1), np.full(len(X), np.nan)
+    for train, test in splits:
+        seen = _judge(model.fit(X[used[train]], codes[used[train]]), X[used[test]])
+        likeliest[used[test]], held_density[used[test]] = seen[0].argmax(axis=1), seen[1]
+    probabilities, density = _judge(model.fit(X[used], codes[used]), judged)
+    others = np.setdiff1d(np.arange(len(X)), used)
+    if others.size:
+        # Without kernels of their own, they are held out already.
+        at = labelled[others]
+        seen = (probabilities[at], density[at]) if judged is scores else _judge(model, X[others])
+        likeliest[others], held_density[others] = seen[0].argmax(axis=1), seen[1]
+    known = likeliest >= 0
+    threshold = threshold_of(held_density[known], choice.outside)
+    if not known.any():
+        notes.append("no sample could be held out: accuracy is not known, and every sample is assigned")
+    held = np.where(held_density < (-np.inf if threshold is None else threshold), len(classes), likeliest)
+    confusion = np.zeros((len(classes), len(classes) + 1), int)
+    np.add.at(confusion, (codes[known], held[known]), 1)
+    right = likeliest == codes
+    recalls = [right[known & (codes == c)].mean() for c in np.unique(codes[known])]
+    held_out = np.full(len(scores), "", object)
+    held_out[labelled[known]] = np.append(classes.astype(object), NONE)[held[known]]
+    return Assignment(
+        method=choice.method,
+        classes=classes.tolist(),
+        probabilities=probabilities,
+        assigned=named(classes.tolist(), probabilities, density, threshold, far),
+        density=density,
+        threshold=threshold,
+        held_out=held_out,
+        rows=classes.tolist(),
+        confusion=confusion,
+        accuracy=float(right[known].mean()) if known.any() else None,
+        balanced_accuracy=float(np.mean(recalls)) if recalls else None,
+        n_labelled=len(X),
+        n_judged=int(known.sum()),
+        folds=len(splits),
+        details=details,
+        notes=tuple(notes),
+    )
+
+
+def _with_kernels(codes: Array, choice: Choice) -> Array:
+    """Return the labelled samples that have kernels: all, or as many of each class, and all of those with fewer."""
+    counts = np.sort(np.bincount(codes))
+    if len(codes) <= MOST_KERNELS:
+        return np.arange(len(codes))
+    # The largest number for which the classes, cut to it, come to no more than may be.
+    before = np.concatenate([[0], np.cumsum(counts)[:-1]])
+    most = int(max((MOST_KERNELS - before) // np.arange(len(counts), 0, -1)))
+    rng = np.random.default_rng(choice.seed)
+    members = (np.flatnonzero(codes == c) for c in range(len(counts)))
+    return np.sort(np.concatenate([rng.permutation(m)[: max(most, 1)] for m in members]))
+
+
+def _stratified(codes: Array, seed: int) -> list[Split]:
+    """Return parts with as many of each class; classes of one member are in what is learnt from, always.
+
+    A class with fewer members than there are parts is in as many of them, so that others need not do with fewer.
+    """
+    counts = np.bincount(codes)
+    several, folds = np.flatnonzero(counts[codes] > 1), min(FOLDS, int(counts.max()))
+    if folds < 2:
+        return []
+    cut = StratifiedKFold(folds, shuffle=True, random_state=seed)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The least populated class")
+        tests = [several[test] for _, test in cut.split(several, codes[several])]
+    return [(np.setdiff1d(np.arange(len(codes)), test), test) for test in tests]
+
+
+def _model(
+    choice: Choice, X: Array, codes: Array, splits: list[Split], shares: Array | None, notes: list[str],
+) -> tuple[Any, dict[str, Any]]:  # fmt: skip
+    """Return a model that is not fitted yet, and what was found for it; adds to the notes."""
+    if choice.method == "nb":
+        return GaussianNB(), {}
+    if choice.method == "nn":
+        fewest = min((len(train) for train, _ in splits), default=len(X))
+        if choice.neighbours > fewest:
+            raise InputError(f"{choice.neighbours} neighbours of {fewest} labelled samples; give fewer --neighbours")
+        return NearestClasses(choice.neighbours), {"neighbours": choice.neighbours}
+    if choice.bandwidth is not None:
+        return KernelClasses(choice.bandwidth, shares), {"bandwidth": choice.bandwidth}
+    if not splits:
+        raise InputError("no class has two members, by which a bandwidth could be found; give --bandwidth")
+    grid = BANDWIDTHS * scott(X, codes)
+    search = GridSearchCV(KernelClasses(shares=shares), {"bandwidth": grid}, cv=splits, refit=False).fit(X, codes)
+    found = float(search.best_params_["bandwidth"])
+    if found in (grid[0], grid[-1]):
+        notes.append("the best bandwidth is the first or last of those tried; try others by --bandwidth")
+    return KernelClasses(found, shares), {"bandwidth": found}
+
+
+def scott(X: Array, codes: Array) -> float:
+    """Return the bandwidth of Scott's rule, s n^(-1 / (m + 4)), for classes of n members on average.
+
+    s^2 is the variance within classes, on average over the m components.
+    """
+    counts = np.bincount(codes)
+    means = np.stack([np.bincount(codes, column) for column in X.T], axis=1) / counts[:, None]
+    within = ((X - means[codes]) ** 2).sum(axis=0) / max(len(X) - len(counts), 1)
+    if not (within > 0).any():
+        raise InputError("the members of each class have the same scores, and kernels no width; give --bandwidth")
+    return float(np.sqrt(within.mean()) * counts.mean() ** (-1 / (X.shape[1] + 4)))
+
+
+def _judge(model: Any, X: Array) -> tuple[Array, Array]:
+    """Return p(c | x) and log p(x); of neighbours, votes and minus the distance to the nearest."""
+    if isinstance(model, NearestClasses):
+        shares, distance = model.votes(X)
+        return shares, -distance
+    joint = model.predict_joint_log_proba(X)
+    density = logsumexp(joint, axis=1)
+    return np.exp(joint - density[:, None]), density

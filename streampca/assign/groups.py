@@ -1,0 +1,111 @@
+"""Groups of samples without labels: a mixture of normal densities, as many as the least BIC has."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import adjusted_rand_score
+from sklearn.mixture import GaussianMixture
+from sklearn.model_selection import KFold
+
+from streampca.assign.records import FOLDS, Assignment, Choice, named, threshold_of
+from streampca.errors import InputError
+
+Array = NDArray[Any]
+
+# Most samples by which the number of groups is sought; of more, a random choice.
+MOST_SEARCHED = 5_000
+# Covariances of groups.
+SHAPES = ("full", "diag")
+
+
+def by_groups(scores: Array, names: Array, choice: Choice, judged: Array, far: Array) -> Assignment:
+    """Assign samples to groups that a mixture finds; labels are only compared with."""
+    if len(scores) < 2:
+        raise InputError("a mixture needs two samples or more; give more samples")
+    mixture, details, notes = _mixture(scores, choice)
+    order = np.argsort(-mixture.weights_, kind="stable")
+    groups = [f"group {i + 1}" for i in range(len(order))]
+    splits = list(KFold(min(FOLDS, len(scores)), shuffle=True, random_state=choice.seed).split(scores))
+    held = np.empty(len(scores))
+    for train, test in splits:
+        held[test] = _fit_again(mixture, scores[train]).score_samples(scores[test])
+    threshold = threshold_of(held, choice.outside)
+    density, probabilities = mixture.score_samples(judged), mixture.predict_proba(judged)[:, order]
+    labelled = np.flatnonzero(names != "")
+    rows, confusion, rand_index = [], None, None
+    if labelled.size:
+        kinds, codes = np.unique(names[labelled], return_inverse=True)
+        group = np.argsort(order)[mixture.predict(scores[labelled])]
+        rand_index = float(adjusted_rand_score(codes, group))
+        none = held[labelled] < (-np.inf if threshold is None else threshold)
+        rows, confusion = kinds.tolist(), np.zeros((len(kinds), len(groups) + 1), int)
+        np.add.at(confusion, (codes, np.where(none, len(groups), group)), 1)
+    return Assignment(
+        method="gmm",
+        classes=groups,
+        probabilities=probabilities,
+        assigned=named(groups, probabilities, density, threshold, far),
+        density=density,
+        threshold=threshold,
+        rows=rows,
+        confusion=confusion,
+        rand_index=rand_index,
+        n_labelled=len(labelled),
+        n_judged=len(scores),
+        folds=len(splits),
+        details=details,
+        notes=tuple(notes),
+    )
+
+
+def _mixture(scores: Array, choice: Choice) -> tuple[Any, dict[str, Any], list[str]]:
+    """Return the mixture with the least BIC of all numbers of groups, with full or diagonal covariances."""
+    n = len(scores)
+    some = scores
+    if n > MOST_SEARCHED:
+        some = scores[np.random.default_rng(choice.seed).choice(n, MOST_SEARCHED, replace=False)]
+    # Two samples a group at least, also when a fifth of them is held out.
+    most = max(1, len(some) // 2)
+    if choice.groups is not None and choice.groups > most:
+        raise InputError(f"{choice.groups} groups of {len(some)} samples; give {most} at most")
+    counts = [choice.groups] if choice.groups is not None else list(range(1, min(choice.max_groups, most) + 1))
+    with warnings.catch_warnings():
+        # Said of the one that is chosen.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        tried = [
+            GaussianMixture(count, covariance_type=shape, n_init=3, random_state=choice.seed).fit(some)
+            for shape in SHAPES
+            for count in counts
+            # Covariances of few members are singular, and their likelihood has no bound.
+            if shape == "diag" or len(some) > 2 * count * scores.shape[1]
+        ]
+    criterion = [float(mixture.bic(some)) for mixture in tried]
+    best, notes = tried[int(np.argmin(criterion))], []
+    if choice.groups is None and best.n_components == choice.max_groups > 1:
+        notes.append(f"{choice.max_groups} groups, the most that were tried, have the least BIC; raise --max-groups")
+    if len(some) < n:
+        best = _fit_again(best, scores)
+        notes.append(f"the number of groups is by BIC on {len(some)} of {n} samples, chosen at random")
+    if not best.converged_:
+        notes.append("the mixture did not converge; give fewer --groups")
+    curve = [
+        (mixture.covariance_type, mixture.n_components, value) for mixture, value in zip(tried, criterion, strict=True)
+    ]
+    details = {"groups": best.n_components, "covariances": best.covariance_type, "bic": curve}
+    return best, details, notes
+
+
+def _fit_again(mixture: Any, scores: Array) -> Any:
+    """Fit a mixture on other samples, from where it is."""
+    again = GaussianMixture(
+        mixture.n_components, covariance_type=mixture.covariance_type, weights_init=mixture.weights_,
+        means_init=mixture.means_, precisions_init=mixture.precisions_,
+    )  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return again.fit(scores)

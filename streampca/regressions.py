@@ -1,0 +1,195 @@
+"""Principal component regressions in stores: fitting into one, and what one holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streampca.errors import InputError
+from streampca.models.genotypes import Match, match_variants
+from streampca.models.regression import (
+    Regression,
+    fit_regression,
+    predict_targets,
+    regression_attributes,
+    regression_variables,
+)
+from streampca.models.regression_request import RegressionRequest, Targets
+from streampca.progress import Progress, silent
+from streampca.results import components_in, save, variant_labels_in
+from streampca.sources import Source
+from streampca.sources.genotypes import VariantSource
+from streampca.tables import Table, read_table, source_ids, split_column
+
+if TYPE_CHECKING:
+    import xarray
+
+Array = NDArray[Any]
+# Kinds that a column of text may have and still be a covariate.
+MOST_KINDS = 100
+
+
+def pcr_to_store(
+    source: Source, targets: Targets, request: RegressionRequest, store: Path, parameters: Mapping[str, Any],
+    kinds: Mapping[str, list[str]] | None = None,
+) -> tuple[Regression, dict[str, Any]]:  # fmt: skip
+    """Fit a principal component regression, and write it to a store; returns it, and the attributes of the result.
+
+    Parameters
+    ----------
+    kinds : of each covariate that was text, what it may be, as `covariates_of` gives them.
+    """
+    found, fitted = fit_regression(source, targets, request)
+    attributes = regression_attributes(found, source.name, source.fingerprint(), parameters)
+    attributes["covariate_kinds"] = json.dumps(dict(kinds or {}))
+    save(*regression_variables(found, *found.pca.axes(fitted)), attributes, store)
+    return found, attributes
+
+
+def targets_from(
+    source: Source, target: str, covariates: str | None = None
+) -> tuple[Targets, dict[str, list[str]], tuple[str, ...]]:
+    """Return targets and covariates from tables, each given as "traits.tsv:height,weight".
+
+    Returns kinds of the covariates that are text as well, and notes on how many samples the tables have.
+    """
+    table, columns = _table(source, target, "target")
+    values = np.column_stack([table.numbers(name) for name in columns])
+    if covariates is None:
+        return Targets(values, np.empty((len(values), 0)), tuple(columns)), {}, (table.note,)
+    beside, chosen = _table(source, covariates, "covariates")
+    others, names, kinds = covariates_of(beside, chosen)
+    notes = (table.note,) if beside.path == table.path else (table.note, beside.note)
+    return Targets(values, others, tuple(columns), names), kinds, notes
+
+
+def covariates_from(source: Source, result: xarray.Dataset, covariates: str | None) -> Array | None:
+    """Return the covariates of new samples that a result asks for, from "traits.tsv" or "traits.tsv:age,sex"."""
+    found, kinds = regression_in(result), json.loads(result.attrs["covariate_kinds"])
+    # Columns of the table, of which text has made several covariates.
+    columns = list(
+        dict.fromkeys(
+            next((column for column in kinds if name.startswith(f"{column}=")), name) for name in found.covariate_names
+        )
+    )
+    if not columns:
+        if covariates is not None:
+            raise InputError("this regression has no covariates; leave them out")
+        return None
+    if covariates is None:
+        raise InputError(f"this regression has covariates; give a table with {', '.join(columns)}")
+    path, named = split_column(covariates)
+    if named and not set(columns) <= set(named):
+        raise InputError(f"covariates {covariates!r}: this regression was fitted with {', '.join(columns)}; name these")
+    return covariates_of(read_table(path, source_ids(source.samples)), columns, kinds)[0]
+
+
+def _table(source: Source, text: str, what: str) -> tuple[Table, list[str]]:
+    path, columns = split_column(text)
+    if not columns:
+        raise InputError(f"{what} {text!r} names no column; write it as table.tsv:column or table.tsv:one,two")
+    if len(set(columns)) < len(columns):
+        raise InputError(f"{what} {text!r} names a column twice; name each once")
+    return read_table(path, source_ids(source.samples)), columns
+
+
+def regression_in(result: xarray.Dataset) -> Regression:
+    """Return the regression that a result holds."""
+    if result.attrs.get("kind") != "pcr":
+        raise InputError(
+            f"a result of kind {result.attrs.get('kind')} predicts nothing; make one with `streampca pcr`"
+        )  # fmt: skip
+    known = {name: result[name].values for name in ("cv_error", "cv_error_deviation", "cv_r2") if name in result}
+    q = result.sizes["target"]
+    covariates = result["covariate_coefficient"].values if "covariate" in result.sizes else np.empty((q, 0))
+    names = (tuple(map(str, result[name].values)) if name in result.coords else () for name in ("target", "covariate"))
+    target_names, covariate_names = names
+    return Regression(
+        pca=components_in(result),
+        n_used=int(result.attrs["n_samples"]),
+        names=target_names,
+        covariate_names=covariate_names,
+        chosen=result["chosen"].values,
+        score_coefficient=result["score_coefficient"].values,
+        covariate_coefficient=covariates,
+        centre=result["centre"].values,
+        r2=result["r2"].values,
+        folds=result["fold"].values.ravel(),
+        n_folds=int(result.attrs["n_folds"]),
+        **known,
+    )
+
+
+def predict_by(
+    source: Source, result: xarray.Dataset, covariates: Array | None = None, memory: Any = None,
+    progress: Progress = silent,
+) -> tuple[Array, Match | None]:  # fmt: skip
+    """Return the targets (n, q) that a result foretells for samples, and which variants of genotypes it went by."""
+    found, match = regression_in(result), None
+    if found.genotypes:
+        if not isinstance(source, VariantSource):
+            raise InputError(f"{source.name}: the regression is on genotypes; give a genotype file")
+        match = match_variants(variant_labels_in(result), source)
+    missing = "mean" if json.loads(result.attrs["parameters"]).get("missing") == "mean" else "error"
+    return predict_targets(source, found, covariates, match, missing, memory, progress), match
+
+
+def covariates_of(
+    table: Table, columns: list[str], kinds: Mapping[str, list[str]] | None = None
+) -> tuple[Array, tuple[str, ...], dict[str, list[str]]]:
+    """Return covariates from columns of a table: numbers as they are, text as 0 and 1, one column less than kinds.
+
+    Parameters
+    ----------
+    kinds : of each column of text what it may be, of a fit; None to take those that are there.
+
+    Returns
+    -------
+    values : (n, c), NaN where missing.
+    names : of the covariates: that of the column, for text with = and the kind.
+    kinds : of each column of text; the first has no column of its own.
+    """
+    values: list[Array] = []
+    names: list[str] = []
+    found: dict[str, list[str]] = {}
+    for column in columns:
+        if kinds is not None and column not in kinds or kinds is None and not _is_text(table, column):
+            values.append(table.numbers(column))
+            names.append(column)
+            continue
+        texts = table.label(column)
+        there = sorted(set(texts.tolist()) - {""})
+        known = there if kinds is None else kinds[column]
+        others = [kind for kind in there if kind not in known]
+        if others:
+            raise InputError(
+                f"{table.path}: column {column!r} has {others[0]!r}, which the samples fitted had not; they had "
+                f"{', '.join(known)}"
+            )
+        if not 1 <= len(known) <= MOST_KINDS:
+            raise InputError(
+                f"{table.path}: column {column!r} is text of {len(known)} kinds; give numbers, or text of up to "
+                f"{MOST_KINDS} kinds"
+            )
+        found[column] = known
+        for kind in known[1:]:
+            values.append(np.where(texts == "", np.nan, (texts == kind).astype(np.float64)))
+            names.append(f"{column}={kind}")
+    n = len(table.found)
+    return np.column_stack(values) if values else np.empty((n, 0)), tuple(names), found
+
+
+def _is_text(table: Table, column: str) -> bool:
+    """Tell whether a column has cells that are no numbers; codes that are numbers are numbers."""
+    if column not in table.cells or table.columns[column].dtype.kind == "f":
+        return False
+    try:
+        table.numbers(column)
+    except InputError:
+        return True
+    return False

@@ -1,0 +1,288 @@
+"""`FoldKrylov`: block Lanczos for all training sets of a cross-validation at the same time, in the same sweeps.
+
+Each training set t has a basis of its own (see `krylov`). Their blocks lie side by side in one wide block Q, so that
+one sweep is a step of all of them. Cut along features, rows of A are features and A'A Q is one product; that a training
+set has only some samples, about their own mean, is a projection H_t of its block before and after:
+
+    S_t Q_t = H_t A'A H_t Q_t / (n_t - 1)          rows of other samples are zero, columns sum to zero
+
+Cut along samples, rows of A Q_t that are not of training samples are zero before A' is multiplied, and the mean of the
+training samples is a correction of rank one:
+
+    S_t Q_t = (A_t'A_t Q_t - n_t delta_t delta_t'Q_t) / (n_t - 1)
+
+A training set whose certificates are within the tolerance drops out of the block. One sweep more gives scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streampca.accumulators import Moments, Product, Statistic, add_product
+from streampca.solvers.base import NeedsFloat64, first_sweep, rounding, shortfall
+from streampca.solvers.fold_sums import FoldSums, learn_sums
+from streampca.solvers.folds import (
+    TOO_SMALL,
+    Design,
+    FoldSolution,
+    Trained,
+    inverse_roots,
+    judged,
+    mean_weights,
+    trained_on,
+)
+from streampca.solvers.krylov import Basis, Krylov
+from streampca.sweeps import Sweeps
+
+Array = NDArray[Any]
+Blocks = dict[int, Array]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Leading eigenpairs of one training set, in the length of its basis."""
+
+    values: Array
+    vectors: Array
+    certificate: Array
+    null: Array
+
+
+@dataclass(frozen=True)
+class FoldProduct(Statistic):
+    """A'Y for Y = A Q, whose rows in each run of columns are zero where their sample does not train."""
+
+    Q: Array
+    folds: Array
+    left_out: tuple[int | None, ...]
+    stops: tuple[int, ...]
+
+    def zero(self, n_full: int) -> Array:
+        """Return the product of no rows."""
+        return np.zeros((n_full, self.Q.shape[1]), order="F")
+
+    def update(self, value: Array, A: Array, start: int) -> None:
+        """Add the share of this tile."""
+        Y, folds = A @ self.Q, self.folds[start : start + len(A)]
+        Y[folds < 0] = 0
+        for fold, a, b in zip(self.left_out, (0, *self.stops), self.stops, strict=False):
+            if fold is not None:
+                Y[folds == fold, a:b] = 0
+        add_product(value, Y, A)
+
+
+@dataclass(frozen=True)
+class FoldMoments(Statistic):
+    """Second moments of [A V_t - shift_t, others - means_t] of each training set, and of the samples left out.
+
+    Values are (training sets, 2, k + r, k + r).
+    """
+
+    V: Array
+    shift: Array
+    means: Array
+    others: Array
+    folds: Array
+    left_out: tuple[int | None, ...]
+
+    @property
+    def _k(self) -> int:
+        return int(self.V.shape[1]) // len(self.left_out)
+
+    def zero(self, n_full: int) -> Array:  # noqa: ARG002
+        """Return the moments of no rows."""
+        width = self._k + self.others.shape[1]
+        return np.zeros((len(self.left_out), 2, width, width))
+
+    def update(self, value: Array, A: Array, start: int) -> None:
+        """Add the share of this tile."""
+        stop, k = start + len(A), self._k
+        Z, folds, others = (A @ self.V).astype(np.float64) - self.shift, self.folds[start:stop], self.others[start:stop]
+        for t, fold in enumerate(self.left_out):
+            U = np.hstack([Z[:, t * k : (t + 1) * k], others - self.means[t]])
+            inside = U[(folds >= 0) & (folds != (-1 if fold is None else fold))]
+            value[t, 0] += inside.T @ inside
+            if fold is not None:
+                value[t, 1] += U[folds == fold].T @ U[folds == fold]
+
+
+@dataclass(frozen=True)
+class FoldEnds(Statistic):
+    """Of rows that are features: A'(A Q), the rows A M in order, and the sum of squares of the samples used."""
+
+    Q: Array
+    M: Array
+    used: Array
+
+    def zero(self, n_full: int) -> Any:
+        """Return the sums and the rows of no rows."""
+        return [np.zeros((n_full, self.Q.shape[1]), order="F"), [], 0.0]
+
+    def update(self, value: Any, A: Array, start: int) -> None:  # noqa: ARG002
+        """Add the products and the squares, append the rows."""
+        add_product(value[0], A @ self.Q, A)
+        value[1].append(A @ self.M)
+        value[2] += float(((A * A) @ self.used).sum(dtype=np.float64))
+
+    def combine(self, a: Any, b: Any) -> Any:
+        """Sum the sums, and join the rows."""
+        return [a[0] + b[0], a[1] + b[1], a[2] + b[2]]
+
+
+@dataclass(frozen=True)
+class FoldKrylov:
+    """Block Lanczos for all training sets in lockstep.
+
+    Parameters
+    ----------
+    block_size : columns of each block of each training set.
+    max_basis : columns that the basis of a training set may have.
+    warm_start : begin with the Ritz vectors of a tenth of the features, of all samples.
+    seed : of the random start.
+    max_sweeps : after which it stops, wherever it is.
+    """
+
+    block_size: int
+    max_basis: int
+    warm_start: bool = False
+    seed: int | np.random.SeedSequence | None = 0
+    max_sweeps: int = 200
+
+    def solve(self, sweeps: Sweeps, design: Design) -> FoldSolution:
+        """Return the components and moments of all training sets."""
+        return self._by_features(sweeps, design) if sweeps.matrix.axis == 1 else self._by_samples(sweeps, design)
+
+    def _by_features(self, sweeps: Sweeps, design: Design) -> FoldSolution:
+        n = sweeps.matrix.n_full
+        members = [np.flatnonzero(design.training(left_out)) for left_out in design.sets]
+        rng = np.random.default_rng(self.seed)
+        start = self._krylov().first_block(sweeps, rng)
+        learnt: list[Moments] = []
+
+        def product(blocks: Blocks) -> Blocks:
+            Q = np.zeros((n, sum(block.shape[1] for block in blocks.values())), order="F")
+            places, at = {}, 0
+            for t, block in blocks.items():
+                places[t] = slice(at, at := at + block.shape[1])
+                Q[members[t], places[t]] = block - block.mean(axis=0)
+            statistic = Product(Q.astype(sweeps.matrix.dtype))
+            if learnt:
+                W, _ = sweeps.run(statistic, "krylov")
+            else:
+                W, moments, _ = first_sweep(sweeps, statistic, "krylov")
+                learnt.append(moments)
+            parts = {t: W[members[t], place] for t, place in places.items()}
+            return {t: (part - part.mean(axis=0)) / (len(part) - 1) for t, part in parts.items()}
+
+        starts = {t: start[rows] - start[rows].mean(axis=0) for t, rows in enumerate(members)}
+        pairs, advice = self._lockstep(sweeps, design, starts, product, rng)
+        ends = []
+        for t, rows in enumerate(members):
+            U = np.zeros((n, design.k))
+            U[rows] = pairs[t].vectors * inverse_roots(pairs[t].values, pairs[t].null, len(rows))
+            ends.append(U)
+        dtype, used = sweeps.matrix.dtype, design.training(None)
+        M = np.column_stack([ends[0], mean_weights(design)]).astype(dtype)
+        statistic = FoldEnds(np.hstack(ends).astype(dtype), M, used.astype(dtype))
+        (Z, rows_found, squares), _ = sweeps.run(statistic, "components and scores")
+        found = np.concatenate(rows_found).astype(np.float64)
+        k, count, offset = design.k, int(used.sum()), found[:, -1]
+        trained = tuple(
+            trained_on(Z[:, t * k : (t + 1) * k], design, left_out, p.values, p.certificate, p.null)
+            for (t, p), left_out in zip(sorted(pairs.items()), design.sets, strict=True)
+        )
+        trace = (squares - count * float(offset @ offset)) / (count - 1)
+        scaling = sweeps.matrix.scaling
+        assert scaling is not None
+        return FoldSolution(
+            trained, np.ascontiguousarray(found[:, :-1].T), offset, trace, learnt[0], scaling, advice
+        )  # fmt: skip
+
+    def _by_samples(self, sweeps: Sweeps, design: Design) -> FoldSolution:
+        learnt = learn_sums(sweeps, FoldSums(design.folds, design.parts), "sums of the folds")
+        parts = [design.trained_parts(left_out) for left_out in design.sets]
+        counts = [int(learnt.counts[part].sum()) for part in parts]
+        offsets = [learnt.offset(part) for part in parts]
+        d = sweeps.matrix.n_full
+        rng = np.random.default_rng(self.seed)
+        start = rng.standard_normal((d, min(self.block_size, d)))
+
+        def product(blocks: Blocks) -> Blocks:
+            stops = np.cumsum([block.shape[1] for block in blocks.values()]).tolist()
+            Q = np.hstack(list(blocks.values()))
+            left_out = tuple(design.sets[t] for t in blocks)
+            statistic = FoldProduct(Q.astype(sweeps.matrix.dtype), design.folds, left_out, tuple(stops))
+            W, _ = sweeps.run(statistic, "krylov")
+            products = {}
+            for (t, block), a, b in zip(blocks.items(), (0, *stops), stops, strict=False):
+                between = counts[t] * np.outer(offsets[t], offsets[t] @ block)
+                products[t] = (W[:, a:b] - between) / (counts[t] - 1)
+            return products
+
+        pairs, advice = self._lockstep(sweeps, design, {t: start for t in range(len(parts))}, product, rng)
+        V = [np.where(pairs[t].null, 0.0, pairs[t].vectors) for t in range(len(parts))]
+        means = np.array([design.others[design.training(left_out)].mean(axis=0) for left_out in design.sets])
+        shift = np.concatenate([offset @ v for offset, v in zip(offsets, V, strict=True)])
+        statistic = FoldMoments(
+            np.hstack(V).astype(sweeps.matrix.dtype), shift, means, design.others, design.folds, design.sets
+        )  # fmt: skip
+        moments, _ = sweeps.run(statistic, "scores")
+        trained = []
+        for t, left_out in enumerate(design.sets):
+            p, n_left_out = pairs[t], 0 if left_out is None else int(learnt.counts[left_out])
+            outside = None if left_out is None else moments[t, 1]
+            trained.append(
+                Trained(
+                    counts[t], p.values, p.certificate, p.null, means[t], moments[t, 0], outside, n_left_out
+                )
+            )  # fmt: skip
+        scaling = sweeps.matrix.scaling
+        assert scaling is not None
+        components = np.ascontiguousarray(V[0].T)
+        return FoldSolution(tuple(trained), components, offsets[0], learnt.trace(), learnt.moments, scaling, advice)
+
+    def _krylov(self) -> Krylov:
+        return Krylov(self.block_size, self.max_basis, False, self.warm_start, self.seed, self.max_sweeps)
+
+    def _lockstep(
+        self, sweeps: Sweeps, design: Design, starts: Blocks, product: Callable[[Blocks], Blocks],
+        rng: np.random.Generator,
+    ) -> tuple[dict[int, Pairs], str]:  # fmt: skip
+        """Return the eigenpairs of each training set, by its starting block and what multiplies blocks."""
+        krylov, wanted, k = self._krylov(), design.wanted, design.k
+        bases = {t: Basis(len(block), min(self.max_basis, len(block)), rng) for t, block in starts.items()}
+        blocks = {t: bases[t].start(block[:, : len(block)]) for t, block in starts.items()}
+        found: dict[int, Pairs] = {}
+        advice = ""
+        while blocks:
+            following: Blocks = {}
+            worst = 0.0
+            for t, W in product(blocks).items():
+                basis = bases[t]
+                basis.expand(W)
+                values, residuals = basis.ritz()
+                floor = rounding(sweeps, Product(blocks[t]), dense=False)
+                certificate, null = judged(sweeps, values, residuals, floor, len(basis.V))
+                worst = max(worst, float(np.max(np.where(null, 0.0, certificate)[:k])))
+                done = krylov.done(values, residuals, certificate, null, k, wanted)
+                if not done and sweeps.matrix.dtype != np.float64:
+                    # Rounding in float32 is what keeps it from ending: the caller begins again.
+                    if krylov.rounding_blocks(k, values, residuals, floor, wanted) or basis.complete:
+                        raise NeedsFloat64
+                stop = done or basis.complete or sweeps.n_sweeps >= self.max_sweeps
+                block = None if stop else basis.next_block(self.block_size, k)
+                if block is not None:
+                    following[t] = block
+                    continue
+                cure = krylov.cure(sweeps, basis) if not basis.complete else TOO_SMALL
+                advice = advice or shortfall(certificate[:k], null[:k], wanted, cure)
+                found[t] = Pairs(values[:k], basis.vectors(k), certificate[:k], null[:k])
+                del bases[t]
+            sweeps.note = f"certificate {worst:.1e}, {len(following)} of {len(starts)} training sets to go"
+            blocks = following
+        return found, advice

@@ -1,0 +1,150 @@
+"""Sums of the samples of each fold, along samples, with the moments of all of them in the same sweep."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streampca.accumulators import Moments, Scatter, Statistic
+from streampca.scaling import Scaling
+from streampca.solvers.base import know_scaling
+from streampca.sweeps import Sweeps
+
+Array = NDArray[Any]
+
+# Squares about the first sample are larger than those about the mean by a factor of two or so, and of n at the worst,
+# where all others are the same. Beyond the square of this, six digits would be lost: the sweep is done again about the
+# mean.
+FAR = 1e3
+
+
+@dataclass(frozen=True)
+class FoldSums(Statistic):
+    """Sums and sums of squares of the rows of A, part by part (2 x parts + 1 x N); the last are those not used."""
+
+    folds: Array
+    parts: int
+
+    def zero(self, n_full: int) -> Array:
+        """Return sums of no rows."""
+        return np.zeros((2, self.parts + 1, n_full))
+
+    def update(self, value: Array, A: Array, start: int) -> None:
+        """Add the rows of each part."""
+        folds = self.folds[start : start + len(A)]
+        # -1, for samples that are not used, counts from the end.
+        for part in np.unique(folds):
+            rows = A[folds == part]
+            value[0, part] += rows.sum(axis=0, dtype=np.float64)
+            value[1, part] += np.einsum("ij,ij->j", rows, rows)
+
+
+@dataclass(frozen=True)
+class FoldScatter(FoldSums):
+    """The same sums, and the lower triangle of the scatter of [rows of A, others], part by part."""
+
+    others: Array
+
+    def tile_length(self, n_full: int, itemsize: int) -> int:
+        """Return as many rows as a scatter wants."""
+        return Scatter().tile_length(n_full, itemsize)
+
+    def zero(self, n_full: int) -> Any:
+        """Return sums of no rows."""
+        width = n_full + self.others.shape[1]
+        return super().zero(n_full), np.zeros((self.parts, width, width))
+
+    def update(self, value: Any, A: Array, start: int) -> None:
+        """Add the rows of each part."""
+        sums, scatters = value
+        super().update(sums, A, start)
+        stop = start + len(A)
+        for part in range(self.parts):
+            chosen = self.folds[start:stop] == part
+            if chosen.any():
+                others = self.others[start:stop][chosen].astype(A.dtype)
+                Scatter().update(scatters[part], np.hstack([A[chosen], others]), start)
+
+    def combine(self, a: Any, b: Any) -> Any:
+        """Sum both."""
+        return a[0] + b[0], a[1] + b[1]
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """What a sweep along samples gave: its value, and sums of each part, centred and scaled.
+
+    Attributes
+    ----------
+    value : as the sweep gave it: about the point `origin`, and still to be divided by `scale`.
+    origin : (d,) centred and scaled.
+    scale : (d,) None if there is nothing to divide by.
+    counts : (parts,) samples.
+    sums, squares : (parts, d) about the mean of all samples, scaled.
+    """
+
+    value: Any
+    origin: Array
+    scale: Array | None
+    moments: Moments
+    counts: Array
+    sums: Array
+    squares: Array
+
+    def offset(self, parts: list[int]) -> Array:
+        """Return the mean of the samples of some parts, centred and scaled."""
+        return np.asarray(self.sums[parts].sum(axis=0) / self.counts[parts].sum())
+
+    def trace(self) -> float:
+        """Return the total variance of the samples used."""
+        n = self.counts.sum()
+        mean = self.sums.sum(axis=0) / n
+        return float((self.squares.sum(axis=0) - n * mean**2).sum() / (n - 1))
+
+
+def learn_sums(sweeps: Sweeps, statistic: FoldSums, label: str) -> Learnt:
+    """Sweep along samples for sums of parts and for the moments, in one: about the first sample, for want of the mean.
+
+    Constant features come out exactly zero. It takes two sweeps where missing values stand at the mean, and where the
+    first sample is far from it.
+    """
+    matrix, d = sweeps.matrix, sweeps.matrix.source.shape[1]
+    counts = np.bincount(np.where(statistic.folds < 0, statistic.parts, statistic.folds), minlength=statistic.parts + 1)
+    if matrix.fills:
+        moments = sweeps.moments()
+        know_scaling(sweeps, moments)
+        value, _ = sweeps.run(statistic, label)
+        sums, squares = _sums_in(value)
+        return Learnt(value, np.zeros(d), None, moments, counts[:-1], sums[:-1], squares[:-1])
+    origin = np.array(matrix.source.read(slice(0, 1), slice(0, d))[0][0], np.float64)
+    for last in (False, True):
+        sweeps.matrix = matrix.with_scaling(Scaling(origin))
+        value, _ = sweeps.run(statistic, label, check=True)
+        sums, squares = _sums_in(value)
+        n, total = counts.sum(), squares.sum(axis=0)
+        away = sums.sum(axis=0) / n
+        m2 = total - n * away**2
+        near = (n * away**2 <= FAR**2 * m2) | (total == 0)
+        if near.all() or last or not np.isfinite(m2).all():
+            break
+        origin = origin + away
+    moments = Moments(np.full(d, n), origin + away, np.maximum(m2, 0.0), np.zeros(d, np.int64))
+    sweeps.matrix = matrix
+    know_scaling(sweeps, moments)
+    scaling = sweeps.matrix.scaling
+    assert scaling is not None
+    scale = np.ones(d) if scaling.scale is None else scaling.scale
+    # About the mean, and scaled.
+    shift, each = -away / scale, counts[:, None]
+    sums, squares = sums / scale, squares / scale**2
+    squares = squares + 2 * shift * sums + each * shift**2
+    sums = sums + each * shift
+    return Learnt(value, shift, scaling.scale, moments, counts[:-1], sums[:-1], squares[:-1])
+
+
+def _sums_in(value: Any) -> Array:
+    """Return sums and squares from what a sweep gave."""
+    return np.asarray(value[0] if isinstance(value, tuple) else value)

@@ -1,0 +1,292 @@
+"""Principal components of several training sets at once, from the same sweeps: fold by fold, for cross-validation.
+
+There are K + 1 training sets: all samples that are used, and for each fold f all of these but those of f. Each has its
+own mean and its own components, as if it were all there is; none takes a sweep of its own. What a regression needs of a
+training set are second moments of [scores, others], where the others are covariates and targets:
+
+    sum over the training samples of (u - mean)(u - mean)',   u = [z_1 .. z_k, others]
+
+and the same sum over the samples left out, about the same (the training samples') mean.
+
+`FoldScatters` is for few features: scatter matrices of [x, others] are summed fold by fold, and those of a training set
+are the sum of the other folds'. `FoldGram` is for few samples: every training set's Gram matrix is a part of the whole
+one. Where both are many, see `fold_krylov`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streampca.accumulators import Moments, Projection, Scatter, symmetric
+from streampca.scaling import Scaling
+from streampca.solvers.base import (
+    NeedsFloat64,
+    Wanted,
+    certify,
+    is_null,
+    know_scaling,
+    rounding,
+    shortfall,
+)
+from streampca.solvers.dense import leading_pairs
+from streampca.solvers.fold_sums import FoldScatter, learn_sums
+from streampca.sweeps import Sweeps
+
+Array = NDArray[Any]
+
+TOO_SMALL = "the eigenvalue is too small beside the largest for double precision; ask for fewer components"
+
+
+@dataclass(frozen=True)
+class Design:
+    """Which samples are in which fold, and what stands beside their scores.
+
+    Attributes
+    ----------
+    folds : (n,) the fold of each sample, -1 for those that are not used.
+    n_folds : how many are left out in turn; 0 for none: there is one training set, of all samples used.
+    others : (n, r) covariates and targets, each of mean 0 and variance 1; rows that are not used are zero.
+    scale : (r,) what each of the others was divided by.
+    wanted : components of each training set.
+    """
+
+    folds: Array
+    n_folds: int
+    others: Array
+    scale: Array
+    wanted: Wanted
+
+    @property
+    def k(self) -> int:
+        """Components of each training set."""
+        assert self.wanted.n_components is not None
+        return self.wanted.n_components
+
+    @property
+    def parts(self) -> int:
+        """Disjoint parts of the samples used: the folds, or all of them."""
+        return max(1, self.n_folds)
+
+    @property
+    def sets(self) -> tuple[int | None, ...]:
+        """Which fold each training set leaves out; the first none."""
+        return (None, *range(self.n_folds))
+
+    def training(self, left_out: int | None) -> Array:
+        """Tell which samples train when a fold is left out."""
+        used = self.folds >= 0
+        return used if left_out is None else used & (self.folds != left_out)
+
+    def trained_parts(self, left_out: int | None) -> list[int]:
+        """Return the parts that train when a fold is left out."""
+        return [part for part in range(self.parts) if part != left_out]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Components of one training set, and second moments of [scores (k), others (r)].
+
+    Attributes
+    ----------
+    values, certificate, null : (k,) eigenvalues, their certificates, and which are zero: their scores are zero, too.
+    means : (r,) of the others.
+    scatter : (k + r, k + r) of the training samples about their mean.
+    left_out : the same sum over the samples left out, about the mean of the training samples; None for none.
+    """
+
+    n_samples: int
+    values: Array
+    certificate: Array
+    null: Array
+    means: Array
+    scatter: Array
+    left_out: Array | None
+    n_left_out: int
+
+
+@dataclass(frozen=True)
+class FoldSolution:
+    """All training sets, that of all samples first, and the vectors of that one.
+
+    Attributes
+    ----------
+    components : (k, features that are used), unit rows; the scores of `trained[0]` are along these.
+    offset : (features that are used,) mean of the samples used, centred and scaled.
+    trace : total variance of the samples used.
+    moments, scaling : of the features, of all samples.
+    """
+
+    trained: tuple[Trained, ...]
+    components: Array
+    offset: Array
+    trace: float
+    moments: Moments
+    scaling: Scaling
+    advice: str = ""
+
+
+def judged(sweeps: Sweeps, values: Array, residuals: Array, floor: float, n_full: int) -> tuple[Array, Array]:
+    """Return certificates, and which eigenvalues are zero as far as float64 can tell; float32 is no judge of that."""
+    certificate = certify(values, residuals, floor)
+    null = is_null(values, n_full) | (values <= floor * values[0])
+    return certificate, null & (sweeps.matrix.dtype == np.float64)
+
+
+def inverse_roots(values: Array, null: Array, n_samples: int) -> Array:
+    """1 / sqrt(lambda (n - 1)), which makes scores of eigenvectors; 0 for those that are null."""
+    safe = np.where(null, 1.0, values)
+    return np.where(null, 0.0, 1 / np.sqrt(safe * (n_samples - 1)))
+
+
+def moments_of_scores(Z: Array, design: Design, left_out: int | None) -> tuple[Array, Array, Array | None]:
+    """Return means of the others, and second moments of training samples and of those left out, from all scores."""
+    training = design.training(left_out)
+    U = np.hstack([Z, design.others])
+    mean = U[training].mean(axis=0)
+    inside = U[training] - mean
+    if left_out is None:
+        return mean[Z.shape[1] :], inside.T @ inside, None
+    outside = U[design.folds == left_out] - mean
+    return mean[Z.shape[1] :], inside.T @ inside, outside.T @ outside
+
+
+def trained_on(
+    Z: Array, design: Design, left_out: int | None, values: Array, certificate: Array, null: Array
+) -> Trained:
+    """Return what a training set gives, from the scores of all samples on its components."""
+    means, scatter, outside = moments_of_scores(Z, design, left_out)
+    n_left_out = 0 if left_out is None else int((design.folds == left_out).sum())
+    n = int(design.training(left_out).sum())
+    return Trained(n, values, certificate, null, means, scatter, outside, n_left_out)
+
+
+# ---------------------------------------------------------------- few features
+
+
+@dataclass(frozen=True)
+class FoldScatters:
+    """Scatter matrices of the folds in one sweep, then `eigh` of each training set's, in memory."""
+
+    def solve(self, sweeps: Sweeps, design: Design) -> FoldSolution:
+        """Return the components and moments of all training sets."""
+        learnt = learn_sums(sweeps, FoldScatter(design.folds, design.parts, design.others), "covariances of the folds")
+        scatters = learnt.value[1]
+        d = scatters.shape[1] - design.others.shape[1]
+        for scatter in scatters:
+            symmetric(scatter)
+            if learnt.scale is not None:
+                scatter[:d] /= learnt.scale[:, None]
+                scatter[:, :d] /= learnt.scale[None, :]
+        # Sums about the same point as the scatters.
+        sums = np.zeros((design.parts, scatters.shape[1]))
+        sums[:, :d] = learnt.sums - learnt.counts[:, None] * learnt.origin
+        for part in range(design.parts):
+            sums[part, d:] = design.others[design.folds == part].sum(axis=0)
+        floor = rounding(sweeps, Scatter(), dense=True)
+        trained, advice, components = [], "", np.empty((0, d))
+        for left_out in design.sets:
+            parts = design.trained_parts(left_out)
+            n = int(learnt.counts[parts].sum())
+            # Added up, not taken off the whole: that would lose digits where a fold is most of it.
+            total = scatters[parts[0]].copy()
+            for part in parts[1:]:
+                total += scatters[part]
+            mean = sums[parts].sum(axis=0) / n
+            total -= n * np.outer(mean, mean)
+            S = total[:d, :d] / (n - 1)
+            values, V, _ = leading_pairs(S, design.wanted, 0.0)
+            # Sums about a point off the mean are larger, and their rounding is.
+            moved = np.finfo(np.float64).eps * float(learnt.origin @ learnt.origin) / max(values[0], 1e-300)
+            certificate, null = judged(sweeps, values, np.zeros(len(values)), floor + moved, d)
+            advice = advice or self._advice(sweeps, certificate, null, design)
+            V = np.where(null, 0.0, V)
+            outside = None
+            if left_out is not None:
+                across = np.outer(sums[left_out], mean)
+                about = scatters[left_out] - across - across.T + learnt.counts[left_out] * np.outer(mean, mean)
+                outside = _projected(about, V)
+            n_left_out = 0 if left_out is None else int(learnt.counts[left_out])
+            trained.append(
+                Trained(n, values, certificate, null, mean[d:], _projected(total, V), outside, n_left_out)
+            )  # fmt: skip
+            if left_out is None:
+                components = V.T
+        scaling = sweeps.matrix.scaling
+        assert scaling is not None
+        offset = learnt.offset(list(range(design.parts)))
+        return FoldSolution(tuple(trained), components, offset, learnt.trace(), learnt.moments, scaling, advice)
+
+    def _advice(self, sweeps: Sweeps, certificate: Array, null: Array, design: Design) -> str:
+        advice = shortfall(certificate, null, design.wanted, TOO_SMALL)
+        if advice and sweeps.matrix.dtype != np.float64:
+            raise NeedsFloat64
+        return advice
+
+
+def _projected(R: Array, V: Array) -> Array:
+    """P'R P for P = diag(V, I): second moments of [scores, others] from those of [x, others]."""
+    d = len(V)
+    half = np.vstack([V.T @ R[:d], R[d:]])
+    return np.hstack([half[:, :d] @ V, half[:, d:]])
+
+
+# ---------------------------------------------------------------- few samples
+
+
+@dataclass(frozen=True)
+class FoldGram:
+    """The Gram matrix in one sweep, `eigh` of each training set's part of it, and a sweep for the components."""
+
+    def solve(self, sweeps: Sweeps, design: Design) -> FoldSolution:
+        """Return the components and moments of all training sets."""
+        G, moments = sweeps.run(Scatter(), "Gram matrix")
+        assert moments is not None
+        know_scaling(sweeps, moments)
+        scaling = sweeps.matrix.scaling
+        assert scaling is not None
+        symmetric(G)
+        floor = rounding(sweeps, Scatter(), dense=True)
+        trained, advice, trace = [], "", 0.0
+        M = np.empty((len(G), 0))
+        for left_out in design.sets:
+            rows = np.flatnonzero(design.training(left_out))
+            S = _centred_part(G, rows)
+            if left_out is None:
+                trace = float(np.trace(S))
+            values, vectors, _ = leading_pairs(S, design.wanted, 0.0)
+            del S
+            certificate, null = judged(sweeps, values, np.zeros(len(values)), floor, len(rows))
+            advice = advice or shortfall(certificate, null, design.wanted, TOO_SMALL)
+            if advice and sweeps.matrix.dtype != np.float64:
+                raise NeedsFloat64
+            U = np.zeros((len(G), len(values)))
+            U[rows] = vectors * inverse_roots(values, null, len(rows))
+            if left_out is None:
+                M = U
+            trained.append(trained_on(G @ U, design, left_out, values, certificate, null))
+        del G
+        M = np.column_stack([M, mean_weights(design)]).astype(sweeps.matrix.dtype)
+        pieces, _ = sweeps.run(Projection(M), "components")
+        found = np.concatenate(pieces)[:, :-1].astype(np.float64)
+        components, offset = np.ascontiguousarray(found[:, :-1].T), found[:, -1]
+        return FoldSolution(tuple(trained), components, offset, trace, moments, scaling, advice)
+
+
+def mean_weights(design: Design) -> Array:
+    """Return what makes the mean of the samples used of all samples, as one column."""
+    used = design.training(None)
+    return np.asarray(used / used.sum())[:, None]
+
+
+def _centred_part(G: Array, rows: Array) -> Array:
+    """Return S of some samples about their own mean, from the Gram matrix of all."""
+    S = G[np.ix_(rows, rows)]
+    means = S.mean(axis=0)
+    S -= means
+    S -= (means - means.mean())[:, None]
+    S /= len(rows) - 1
+    return np.asarray(S)

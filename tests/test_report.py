@@ -1,0 +1,347 @@
+"""The report page as text: what it holds is what the result holds, and nothing in it can be taken for markup."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import shlex
+
+import numpy as np
+import pytest
+import xarray as xr
+from genotype_helpers import random_calls, write_bed
+from PIL import Image
+from report_helpers import HOSTILE, Page, made_result, made_table
+
+from streampca import PCA, PPCA, InputError, KernelPCA
+from streampca.cli.fitting import kpca, pca, ppca
+from streampca.report import data, loadings, write_report
+from streampca.report.figures import ticks
+from streampca.report.images import png
+from streampca.report.markup import as_json, element, filled, number, percent
+from streampca.report.methods import methods_of
+from streampca.report.provenance import command_of
+
+
+def page_of(result, folder, **options):
+    path = write_report(result, folder / "page.html", overwrite=True, **options)
+    text = path.read_bytes()
+    assert text.isascii()
+    return Page(text.decode())
+
+
+def fitted(model, x, **options):
+    """Return the result of a model, with the scores of its samples."""
+    model.fit_transform(x, **options)
+    return model.result_
+
+
+def dots_of(page, panel):
+    """Return the places of the circles of a figure, left to right."""
+    inside, found = False, []
+    for tag, attributes, texts in page.elements:
+        if tag == "figure":
+            inside = "".join(texts).startswith(panel)
+        elif inside and tag == "circle":
+            found.append((float(attributes["cx"]), float(attributes["cy"])))
+    return np.array(sorted(found))
+
+
+def test_page_holds_scores_ids_and_columns_of_the_result(tmp_path):
+    result = made_result(50, 3)
+    result["scores"][7, 1] = np.nan
+    table = made_table(tmp_path / "t.tsv", area=["", *["b", "a"] * 24, "a"], height=["", *map(str, range(49))])
+    page = page_of(result, tmp_path, table=table)
+    points = page.facts["points"]
+    codes = np.frombuffer(page.payload("data-scores"), "<u2").reshape(3, 50)
+    for codes_of, about, true in zip(codes, points["components"], result["scores"].values.T, strict=True):
+        step = (about["high"] - about["low"]) / 65534
+        values = np.where(codes_of == 65535, np.nan, about["low"] + step * codes_of)
+        np.testing.assert_allclose(values, true, atol=step * 0.51)
+    assert page.payload("data-ids").decode().split("\n") == result["iid"].values.tolist()
+    columns = {c["name"]: c for c in points["columns"]}
+    # The table comes first, and its last label is what samples are coloured by.
+    assert list(columns) == ["area", "height", "label", "age"]
+    assert points["colour"] == "area"
+    area, height = columns["area"], columns["height"]
+    assert (area["kinds"], area["counts"]) == (["a", "b"], [1, 25, 24])
+    assert np.frombuffer(page.payload(area["id"]), "u1").tolist() == [0, *[2, 1] * 24, 1]
+    np.testing.assert_array_equal(np.frombuffer(page.payload(height["id"]), "<f8"), [np.nan, *range(49)])
+    assert page_of(result, tmp_path, table=table, colour="age").facts["points"]["colour"] == "age"
+
+
+def test_deviations_are_kept_to_a_percent(tmp_path):
+    result = made_result(40, 3, deviations=True)
+    page = page_of(result, tmp_path)
+    about = page.facts["points"]["deviation"]
+    codes = np.frombuffer(page.payload("data-deviations"), "u1").reshape(3, 40).astype(float)
+    np.testing.assert_allclose(about["least"] * about["ratio"] ** codes, result["score_deviation"].values.T, rtol=0.01)
+
+
+def test_samples_of_several_dimensions(tmp_path):
+    rng = np.random.default_rng(0)
+    array = xr.DataArray(
+        rng.standard_normal((6, 4, 5)), dims=("year", "month", "x"),
+        coords={"year": np.arange(2000, 2006), "season": ("month", ["w", "s", "s", "a"])},
+    )  # fmt: skip
+    result = fitted(PCA(2), array, sample_dims=("year", "month"))
+    page = page_of(result, tmp_path)
+    columns = {c["name"]: c for c in page.facts["points"]["columns"]}
+    np.testing.assert_array_equal(
+        np.frombuffer(page.payload(columns["year"]["id"]), "<f8"), np.repeat(np.arange(2000, 2006), 4)
+    )
+    kinds = np.array(["", *columns["season"]["kinds"]])
+    assert kinds[np.frombuffer(page.payload(columns["season"]["id"]), "u1")].tolist() == ["w", "s", "s", "a"] * 6
+    codes = np.frombuffer(page.payload("data-scores"), "<u2").reshape(2, 24)
+    assert np.argmax(codes[0]) == np.argmax(result["scores"].values.reshape(24, 2)[:, 0])
+
+
+def test_what_comes_from_data_is_text_and_never_markup(tmp_path):
+    ids = [HOSTILE, "a\nb\x00c", "{{script}}", *(f"</script>{i}" for i in range(7))]
+    result = made_result(
+        10, 2, ids=ids, source=f"{HOSTILE}.npy", advice=HOSTILE, notes=json.dumps([HOSTILE, "{{facts}}"]),
+        created=HOSTILE, versions=json.dumps({HOSTILE: HOSTILE}), solver=HOSTILE,
+    )  # fmt: skip
+    result = result.assign_coords(feature=[f"{HOSTILE}{i}" for i in range(12)])
+    result = result.assign_coords({HOSTILE: ("sample", np.array([HOSTILE, "\u2028"] * 5, object))})
+    table = made_table(tmp_path / f"{HOSTILE[:7]}.tsv", **{f"{HOSTILE} 2": [HOSTILE, "]]>-->"] * 5})
+    page = page_of(result, tmp_path, table=table, title=f"{HOSTILE}{{{{style}}}}")
+    plain = page_of(made_result(10, 2), tmp_path)
+    # The same elements but for the columns, the notes and the advice; nothing that runs beside the page's own script.
+    assert len(page.all("script")) == len(plain.all("script")) + 2
+    (script,) = [text for attributes, text in page.all("script") if not attributes]
+    assert script == next(text for attributes, text in plain.all("script") if not attributes)
+    assert page.text("h1") == page.all("title")[0][1] == f"{HOSTILE}{{{{style}}}}"
+    assert [text for _, text in page.all("div", class_="notice")] == [HOSTILE, "{{facts}}"]
+    assert page.text("code", id="command") == shlex.join(["streampca", "pca", f"{HOSTILE}.npy", "-k", "2"])
+    points = page.facts["points"]
+    assert {HOSTILE, f"{HOSTILE} 2"} <= {c["name"] for c in points["columns"]}
+    assert page.payload("data-ids").decode().split("\n")[:3] == [HOSTILE, "a b c", "{{script}}"]
+    assert not [a for _, a, _ in page.elements if any(name.startswith("on") for name in a)]
+    assert f"{HOSTILE}0" in json.loads(page.payload("data-loadings"))["labels"]
+
+
+def test_page_allows_its_own_script_and_asks_for_nothing(tmp_path):
+    page = page_of(made_result(), tmp_path)
+    (script,) = [text for attributes, text in page.all("script") if not attributes]
+    policy = page.one("meta", **{"http-equiv": "Content-Security-Policy"})[0]["content"]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert policy.startswith(f"default-src 'none'; script-src 'sha256-{digest}';")
+    sources = [a[name] for _, a, _ in page.elements for name in ("src", "href") if name in a]
+    assert all(source.startswith(("data:", "#")) for source in sources)
+    ids = [a["id"] for _, a, _ in page.elements if "id" in a]
+    assert len(ids) == len(set(ids))
+    assert {f"#{name}" for name in ("scores", "spectrum", "run")} <= set(sources)
+    assert all(source[1:] in ids for source in sources if source.startswith("#"))
+
+
+def test_figures_and_table_show_the_numbers(tmp_path):
+    result = made_result(k=5)
+    result["explained_variance_ratio"][:] = [0.5, 0.3, 0.12, 0.04, 0.01]
+    page = page_of(result, tmp_path)
+    share = result["explained_variance_ratio"].values
+    heights = np.array([float(a["height"]) for a, _ in page.all("rect", class_="bar")[:5]])
+    np.testing.assert_allclose(heights / heights[0], share / share[0], atol=0.005)
+    together = dots_of(page, "Share of the variance")[:, 1]
+    np.testing.assert_allclose(
+        (together - together[0]) / (together[4] - together[0]),
+        (np.cumsum(share) - 0.5) / 0.47, atol=0.01,
+    )  # fmt: skip
+    assert "90% by PC3" in [text for _, text in page.all("text")]
+    rest = dots_of(page, "Reconstruction error")[:, 1]
+    np.testing.assert_allclose((rest - rest[0]) / (rest[5] - rest[0]), np.cumsum([0, *share]) / 0.97, atol=0.01)
+    bounds = dots_of(page, "Certificate")[:, 1]
+    np.testing.assert_allclose(np.diff(bounds), np.diff(bounds)[0], atol=0.15)
+    cells = [text for _, text in page.all("td")][:4]
+    assert cells == ["5", "50.000%", "50.000%", "1.0e-6"]
+    captions = [text for _, text in page.all("figcaption")]
+    assert captions[0] == "5 components explain 97.0% of the variance; 90% is reached by the first 3."
+
+
+def test_largest_loading_of_each_stretch_of_the_genome(tmp_path, monkeypatch):
+    monkeypatch.setattr(loadings, "BINS", 40)
+    monkeypatch.setattr(loadings, "BLOCK", 64)
+    chromosome = np.repeat(["2", "10", "X", "1"], 100)
+    path = write_bed(
+        tmp_path / "x",
+        random_calls(50, 400, 3),
+        chromosome=chromosome,
+        bp_position=np.tile(np.arange(1, 101) * 1000, 4),
+    )
+    result = PCA(3, tol=1e-6).fit(path).result_
+    found = loadings.loadings_of(result)
+    assert [name for name, _, _ in found.chromosomes] == ["1", "2", "10"]
+    x = loadings._genome(result)[0]
+    V = result["components"].values
+    V = V / np.sqrt((V**2).mean(axis=1, keepdims=True))
+    names = result["variant_id"].values
+    for i in range(3):
+        places = np.minimum((x * 40).astype(int), 39)
+        wanted = {max(np.flatnonzero(places == b), key=lambda j: abs(V[i, j])) for b in np.unique(places)}
+        wanted |= set(np.argsort(-np.abs(V[i]))[: loadings.NAMED])
+        where, values = found.picks[i]
+        shown = {found.labels[w].split()[0]: v for w, v in zip(where, values, strict=True)}
+        assert shown == pytest.approx({names[j]: V[i, j] for j in wanted}, rel=1e-6)
+        best = np.argsort(-np.abs(V[i]))[:10]
+        assert [label.split()[0] for label, _ in found.top(i)] == names[best].tolist()
+    page = page_of(result, tmp_path)
+    assert len(page.all("div", class_="top wide")) == 3
+    assert "(Patterson et al. 2006)" in page.text("div", id="methods-text")
+
+
+def test_components_of_fields_are_maps_with_north_up(tmp_path):
+    rng = np.random.default_rng(1)
+    field = rng.standard_normal((30, 1, 1)) * np.linspace(-1, 1, 6)[:, None] * np.ones((6, 9)) + 5
+    array = xr.DataArray(
+        field + 0.01 * rng.standard_normal((30, 6, 9)), dims=("time", "lat", "lon"),
+        coords={"time": np.arange("2001-01", "2003-07", dtype="M8[M]").astype("M8[ns]"), "lat": np.linspace(-50, 50, 6),
+                "lon": np.arange(9.0)},
+    )  # fmt: skip
+    result = fitted(PCA(2), array)
+    page = page_of(result, tmp_path)
+    images = page.all("img")
+    assert len(images) == 3
+    pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(images[1][0]["src"].partition(",")[2]))))
+    assert pixels.shape == (6, 9, 3)
+    first = result["components"].values[0]
+    north_is_red = pixels[0, 4, 0] > pixels[0, 4, 2]
+    assert north_is_red == (first[-1, 4] > 0)
+    assert (pixels[5, 4, 0] > pixels[5, 4, 2]) == (first[0, 4] > 0)
+    about = {c["name"]: c for c in page.facts["points"]["columns"]}["time"]
+    times = np.frombuffer(page.payload(about["id"]), "<f8")
+    np.testing.assert_array_equal(times, array["time"].values.astype("M8[ms]").astype(float))
+    # Where a field has nothing, nothing is drawn; colours are three channels as they are.
+    grey = np.array([[0, 0, 0], [255, 255, 255]], float)
+    holes = png(np.array([[0.0, np.nan], [1.0, 0.5]]), 0, 1, grey)
+    pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(holes.partition(",")[2]))))
+    assert pixels[..., 3].tolist() == [[255, 0], [255, 255]]
+    assert pixels[1, :, 0].tolist() == [255, 128]
+    red = png(np.array([[[1.0, 0, 0]]]), 0, 1, grey)
+    assert np.asarray(Image.open(io.BytesIO(base64.b64decode(red.partition(",")[2])))).tolist() == [[[255, 0, 0]]]
+
+
+def test_every_kind_of_result_makes_a_page(tmp_path):
+    rng = np.random.default_rng(2)
+    x = rng.standard_normal((40, 3)) @ rng.standard_normal((3, 8)) + 0.1 * rng.standard_normal((40, 8))
+    gaps = np.where(rng.random(x.shape) < 0.1, np.nan, x)
+    one = fitted(PCA(1), x)
+    kernel = fitted(KernelPCA(3, n_landmarks=20), x)
+    latent = fitted(PPCA("auto", criterion="heldout"), gaps)
+    page = page_of(latent, tmp_path)
+    assert {"Course of EM", "Number of components", "By feature"} <= {text for _, text in page.all("h3")}
+    assert f"{int(np.isnan(gaps).sum()):,} of 320 values are missing" in page.one("section", id="missing")[1]
+    page = page_of(kernel, tmp_path)
+    assert "20 landmarks" in page.text("section", id="loadings")
+    assert "Schölkopf" in page.text("div", id="methods-text")
+    page = page_of(one, tmp_path)
+    assert "No values are missing" in page.text("section", id="missing")
+    assert "The component explains" in page.text("div", id="methods-text")
+    # A regression has no scores.
+    path = ("target", "m")
+    errors = np.array([[4.0, 1.0, 2.0], [3.0, 2.0, 1.0]])
+    more = {"cv_error": (path, errors), "cv_error_deviation": (path, errors / 10), "chosen": ("target", [1, 2])}
+    more |= {"r2": (path, 1 - errors / 5), "cv_r2": (path, 1 - errors / 4)}
+    regression = made_result(k=2, kind="pcr", n_folds=5).drop_vars(["scores", "iid", "label", "age"]).assign(more)
+    regression = regression.assign_coords(target=["height", HOSTILE], m=np.arange(3))
+    page = page_of(regression, tmp_path)
+    assert page.facts["points"] is None
+    assert not page.all("canvas")
+    assert [a["class"] for a, _ in page.all("circle") if "chosen" in a["class"]] == ["dot chosen"] * 2
+    assert (
+        "height used the first 1 of them, chosen by 5-fold cross-validation, with R² = 0.800, 0.750 for"
+        in page.text("div", id="methods-text")
+    )
+    with pytest.raises(InputError, match="no scores"):
+        page_of(regression, tmp_path, table=made_table(tmp_path / "t.tsv", a=["x"] * 60))
+
+
+def test_large_results_are_cut_to_size_and_say_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(data, "SCORE_BYTES", 60 * 2 * 4)
+    monkeypatch.setattr(data, "COLUMN_BYTES", 200)
+    page = page_of(made_result(60, 6), tmp_path)
+    assert [c["name"] for c in page.facts["points"]["components"]] == ["PC1", "PC2", "PC3"]
+    assert [c["name"] for c in page.facts["points"]["columns"]] == ["label"]
+    (caption,) = [t for a, t in page.all("p", class_="quiet caption") if "id" not in a]
+    assert "Not in this page: scores on components 4 to 6; columns age (too large)." in caption
+
+
+def test_command_gives_the_same_parameters_again():
+    asked = {
+        pca: {"n_components": 0.9, "scale": None, "missing": "mean", "solver": "gram", "tol": 1e-5, "seed": 3,
+              "maf": 0.01, "keep": "my list.txt", "all_chromosomes": True, "memory": "2GB", "ld_prune": 0.2,
+              "outliers": "remove"},
+        ppca: {"n_components": "auto", "criterion": "bic", "method": "em", "max_iter": 50, "missing": "error",
+               "own_noise": True, "scale": "unit"},
+        kpca: {"n_components": 5, "kernel": "poly", "gamma": None, "degree": 2.0, "n_landmarks": 64,
+               "landmarks": "kmeans", "fit_inverse": True, "alpha": 0.5, "scale": None, "missing": "mean"},
+    }  # fmt: skip
+    kinds = {pca: "pca", ppca: "factor_analysis", kpca: "kpca"}
+    for command, parameters in asked.items():
+        attributes = {"kind": kinds[command], "source": "a b/$x.npy", "parameters": json.dumps(parameters)}
+        words = shlex.split(command_of(attributes))
+        assert words[:3] == ["streampca", command.name, "a b/$x.npy"]
+        parsed = command.make_context(command.name, words[2:]).params
+        spelled = {"scale": {None: "none"}, "gamma": {None: "features"}}
+        for name, value in parameters.items():
+            if name == "own_noise":
+                assert parsed["factor_analysis"]
+            elif name == "gamma":
+                assert parsed[name] is None
+            else:
+                wanted = spelled.get(name, {}).get(value, value) if value is None else value
+                assert str(parsed[name]) == str(wanted), name
+    # What is usual is not said, and what begins with a minus is no option.
+    usual = {"n_components": 3, "tol": 1e-3, "seed": 0, "scale": "auto", "missing": "auto", "memory": None}
+    attributes = {"kind": "pca", "source": "-x.npy", "parameters": json.dumps(usual)}
+    assert command_of(attributes) == "streampca pca ./-x.npy -k 3"
+    assert command_of({"kind": "pca", "source": "array"}) is None
+
+
+def test_methods_paragraph():
+    result = made_result(957, 10, converged=0)
+    result.attrs |= {"genotypes": 1, "n_features": 14266, "n_missing": 20929, "warm_start_seconds": 0.5}
+    result.attrs["parameters"] = json.dumps(
+        {"scale": "auto", "maf": 0.05, "exclude_regions": "GRCh38", "ld_prune": 0.2}
+    )
+    text, references = methods_of(result)
+    for words in (
+        "Principal components of 957 samples and 14,266 variants were computed with streampca 0.6.0.",
+        "Variants with a minor allele frequency below 0.05 were left out.",
+        "(GRCh38; Price et al. 2008)",
+        "missing calls (0.2%) were set to the mean",
+        "block Lanczos iteration (Golub & Underwood 1977; Musco & Musco 2015) in 5 passes over the data",
+        "were at most 1,000.",
+        "The 10 components together explain 99.9% of the total variance.",
+        "stopped before it met its tolerance",
+    ):
+        assert words in text
+    assert [text.split(",")[0] for text in references] == ["Price", "Patterson", "Golub", "Musco"]
+
+
+def test_refuses_what_it_cannot_write(tmp_path):
+    result = made_result(10, 2)
+    path = write_report(result, tmp_path / "r.html")
+    before = path.read_bytes()
+    with pytest.raises(InputError, match="exists already"):
+        write_report(result, path)
+    with pytest.raises(InputError, match="does not exist"):
+        write_report(result, tmp_path / "no" / "r.html")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(InputError, match="is a folder"):
+        write_report(result, tmp_path / "folder", overwrite=True)
+    assert path.read_bytes() == before
+    # The same result gives the same page.
+    assert write_report(result, path, overwrite=True).read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
+
+
+def test_small_helpers():
+    assert element("a", "<", element("b", "&"), title='"', id=None) == '<a title="&quot;">&lt;<b>&amp;</b></a>'
+    assert filled("{{a}}{{b}}", {"a": "{{b}}", "b": "x"}) == "{{b}}x"
+    assert json.loads(as_json({"a": [float("nan"), "</script>\u2028"]})) == {"a": [None, "</script>\u2028"]}
+    assert "<" not in as_json("</script>")
+    assert [number(v) for v in (14266, 0.01234, 3.14e-7, float("inf"))] == ["14,266", "0.0123", "3.14e-7", "infinite"]
+    assert [percent(v) for v in (0.0, 0.00041, 0.079, 0.92, 1.0)] == ["0%", "0.041%", "7.9%", "92.0%", "100%"]
+    assert ticks(0, 1, 5) == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1])

@@ -301,7 +301,7 @@ def test_two_hundred_thousand_samples(browser, tmp_path):
         assert page.locator("#selection li").count() == 1000
 
 
-def test_loadings_change_with_the_component(browser, study):
+def test_loadings_by_component_and_along_the_genome(browser, study, tmp_path):
     with opened(browser, study[1]) as page:
         assert page.locator(".top:visible caption").all_inner_texts() == ["Largest of PC1"]
         first = page.inner_html("#loading-plot")
@@ -309,3 +309,23 @@ def test_loadings_change_with_the_component(browser, study):
         assert page.locator(".top:visible caption").all_inner_texts() == ["Largest of PC2"]
         assert page.inner_html("#loading-plot") != first
         assert page.locator("#loading-plot rect").count() == 12
+        page.click("[data-copy='command']")
+        page.wait_for_selector("[data-copy='command']:has-text('Copied')")
+    names = {"chromosome": [str(1 + j // 6) for j in range(12)], "variant_id": [f"rs{j}" for j in range(12)]}
+    labels = {name: ("variant", np.array(values, object)) for name, values in names.items()}
+    result = made_result(20, 2, genotypes=1).rename(feature="variant")
+    result = result.assign_coords(labels | {"position": ("variant", 1000 * (1 + np.arange(12) % 6))})
+    with opened(browser, write_report(result, tmp_path / "genome.html")) as page:
+        assert page.locator("#loading-plot circle").count() == 12
+        page.evaluate("document.getElementById('loading-plot').scrollIntoView({ behavior: 'instant' })")
+        dots = page.evaluate(
+            """() => [...document.querySelectorAll("#loading-plot circle")].map((dot) => {
+              const { x, y, width } = dot.getBoundingClientRect();
+              return [x + width / 2, y + width / 2];
+            })"""
+        )
+        highest = int(np.argmin([y for _, y in dots]))
+        page.mouse.move(*dots[highest])
+        page.mouse.move(dots[highest][0] + 1, dots[highest][1])
+        largest = int(np.abs(result["components"].values[0]).argmax())
+        assert page.inner_text("#loading-note").split()[0] == f"rs{largest}"

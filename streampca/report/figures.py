@@ -207,7 +207,7 @@ def left_out(share: Array) -> Html:
         element("path", d=f"{area}V{frame.box[3]}Z", class_="area"),
         frame.line(m, rest),
         frame.dots(m, rest, texts) if k <= 40 else "",
-        frame.across(1 - MARK, "10%"),
+        frame.across(1 - MARK, "10%", below=True),
         frame.x_axis(*_counts(k, 0), "components kept, m"),
         label=f"Variance left out by the first m components; {k} leave {percent(float(rest[-1]))}.",
         height=HEIGHT + 20,

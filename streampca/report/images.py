@@ -109,7 +109,9 @@ def _cell(values: Array, name: str, more: str, field: bool, flip: bool, *, mean:
     place = png(values, low, high, colours)
     text = f"{name}: {said}"
     picture = element("img", src=place, alt=text, title=text, width=values.shape[1], height=values.shape[0])
-    caption = element("figcaption", element("b", name), " ", element("span", more or said, class_="quiet"))
+    caption = element(
+        "figcaption", element("b", name), " ", element("span", more or (said if field else ""), class_="quiet")
+    )
     return element("figure", Html(str(picture).removesuffix("</img>")), caption)
 
 

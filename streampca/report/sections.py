@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 # Rows of the table of components; the rest is in the store.
 MOST_ROWS = 100
+# Notes that each have a box; more share one.
+APART = 3
 # Targets of a regression that have a curve of their own.
 MOST_TARGETS = 12
 
@@ -47,7 +49,11 @@ def notes_of(result: xarray.Dataset) -> Html:
         parts.append(element("div", element("b", "Not converged. "), text, class_="notice warning", role="alert"))
     elif a.get("advice"):
         parts.append(element("div", str(a["advice"]), class_="notice warning"))
-    parts += [element("div", _sentence(text), class_="notice") for text in texts_of(a, "notes")]
+    notes = [_sentence(text) for text in texts_of(a, "notes")]
+    if len(notes) > APART:
+        parts.append(element("ul", *(element("li", text) for text in notes), class_="notice"))
+    else:
+        parts += [element("div", text, class_="notice") for text in notes]
     return element("div", *parts, class_="notices") if parts else Html("")
 
 

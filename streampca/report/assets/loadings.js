@@ -44,7 +44,7 @@ function drawGenome(data, where, values, width, say) {
   levels(svg, box, 0, top, y);
   let last = -Infinity;
   data.chromosomes.forEach(([name, from, to]) => {
-    const middle = x((from + to) / 2), room = 4 + 7 * name.length;
+    const middle = x((from + to) / 2), room = 8 + 7 * name.length;
     if (middle - last < room) return;
     last = middle;
     svg.append(draw("text", { x: middle.toFixed(1), y: box.bottom + 16, class: "middle" }, name));

@@ -83,7 +83,7 @@ const COLOURS = [
   ["#56b4e9", "#8bd0f7"], ["#d55e00", "#e8702a"], ["#4a4e52", "#c3c7cb"], ["#d8c51f", "#f0e442"],
   ["#7b4fa3", "#a580cc"], ["#8c5a2b", "#b98352"], ["#7a9a01", "#a3c42d"], ["#b3003c", "#ea4f7f"],
 ];
-const SHADES = [[0, 0], [255, 0.45], [0, 0.4], [255, 0.25]];
+const SHADES = [[0, 0], [255, 0.45], [0, 0.3], [255, 0.7]];
 const LOOKS = COLOURS.length * SHAPES.length;
 const hex = (text) => [1, 3, 5].map((i) => parseInt(text.slice(i, i + 2), 16));
 const greyOf = (dark) => (dark ? [96, 102, 108] : [176, 180, 184]);

@@ -91,7 +91,9 @@ class Job:
         check_choice("missing", missing, MISSING[kind])
         scale = None if source["scale"] == "none" else source["scale"]
         if kind == "kpca":
-            return cls(kind, data, *_kernel(data, model, scale, missing, memory, progress))
+            asked, parameters = _kernel(data, model, scale, missing, memory, progress)
+            which = given({name: source.get(name) for name in ("variable", "sample_dims")})
+            return cls(kind, data, asked, parameters | which)
         k = model["n_components"]
         if k is None and not genotypes:
             k = max(1, min(10, *(size - (kind != "pca") for size in data.shape)))
@@ -107,8 +109,11 @@ class Job:
                 "max_iter": model["max_iter"] or iterations,
             }  # fmt: skip
             request = LatentRequest(**common, **own, progress=progress)
-        asked = {"ld_prune": ld_prune, "outliers": outliers, **{name: source.get(name) for name in GENOTYPE_CHOICES}}
-        return cls(kind, data, request, common | own | given(asked), ld_prune, outliers, model.get("outlier_rounds", 5))
+        names = ("variable", "sample_dims", *GENOTYPE_CHOICES)
+        more = {"ld_prune": ld_prune, "outliers": outliers, **{name: source.get(name) for name in names}}
+        if outliers:
+            more["outlier_rounds"] = model.get("outlier_rounds", 5)
+        return cls(kind, data, request, common | own | given(more), ld_prune, outliers, model.get("outlier_rounds", 5))
 
     def plan(self) -> Plan:
         """Choose how to do it and count the cost, without reading."""

@@ -323,9 +323,7 @@ def test_the_command_writes_a_table_of_samples(stored, tmp_path):
         call(
             "r.pca.zarr",
             "--labels",
-            "r.assigned.tsv",
-            "--column",
-            "assigned",
+            "r.assigned.tsv:assigned",
             "--components",
             2,
             "--method",
@@ -347,9 +345,8 @@ def test_the_command_writes_a_table_of_samples(stored, tmp_path):
     assert "adjusted Rand index" in groups
     for arguments, said in (
         (["--labels", "trees.tsv:size"], "has no column 'size'"),
-        (["--labels", "trees.tsv:kind", "--column", "height"], "labels are in one column"),
+        (["--labels", "trees.tsv:kind,height"], "labels are in one column"),
         ([], "holds no labels"),
-        (["--method", "gmm", "--column", "kind"], "give it by --labels"),
         (["--labels", "trees.tsv", "--components", 4], "has 3 components, not 4"),
         (["--labels", "trees.tsv", "--new", "trees.tsv"], "holds no scores of new samples"),
         (["--labels", "absent.tsv"], "absent.tsv"),

@@ -229,10 +229,13 @@ def peak_of(*arguments: object, cwd: Path) -> tuple[int, int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("shape", "chunks"), [((100_000, 1000), (5000, 1000)), ((4000, 25_000), (4000, 1250))])
-@pytest.mark.parametrize(("name", "solver"), [("x.zarr", "auto"), ("x.zarr", "krylov"), ("x.npy", "krylov")])
-def test_peak_memory_stays_under_the_limit(tmp_path, shape, chunks, name, solver):
+@pytest.mark.parametrize(
+    ("name", "solver", "tall"),
+    [("x.zarr", "auto", True), ("x.zarr", "krylov", True), ("x.zarr", "krylov", False), ("x.npy", "krylov", False)],
+)
+def test_peak_memory_stays_under_the_limit(tmp_path, name, solver, tall):
     rng = np.random.default_rng(0)
+    shape, chunks = ((100_000, 1000), (5000, 1000)) if tall else ((4000, 25_000), (4000, 1250))
     if name == "x.zarr":
         array = zarr.create_array(tmp_path / name, shape=shape, chunks=chunks, dtype="f4")
     else:
@@ -247,18 +250,19 @@ def test_peak_memory_stays_under_the_limit(tmp_path, shape, chunks, name, solver
     assert peak < 380e6
 
 
-def test_demo_digits_draws_a_picture(tmp_path):
+def test_demo_digits_draws_a_picture_and_a_page(tmp_path):
     done = run("demo", "digits", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "21 of 64 components explain 90%" in done.stdout
     assert (tmp_path / "demo-output" / "digits.png").read_bytes().startswith(b"\x89PNG")
+    assert done.stdout.splitlines()[-1] == f"report: {Path('demo-output', 'digits.html')}"
+    assert "scikit-learn&#x27;s digits" in (tmp_path / "demo-output" / "digits.html").read_text()
 
 
 @pytest.mark.slow
-def test_demo_runs_twice_and_keeps_to_its_limit(tmp_path):
-    for _ in range(2):
-        done = run("demo", "--memory", "350MB", "--quiet", cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
+def test_demo_keeps_to_its_limit(tmp_path):
+    done = run("demo", "--memory", "350MB", "--quiet", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
     result = streampca.load(tmp_path / "demo-output" / "groups.pca.zarr")
     assert result.attrs["peak_memory_bytes"] < 350e6 < result.attrs["n_samples"] * result["mean"].size * 4
     assert sorted(p.name for p in (tmp_path / "demo-output").iterdir()) == [

@@ -933,6 +933,7 @@ NORTH = {
     "end with what follows": ([9, 5, 4.97], 4.95, ["PCs 2 and 3, and those that follow them, are not"]),
     "last alone": ([9, 7, 5], 4.96, ["PC 3 is not distinguishable from those that follow it"]),
     "two groups": ([9, 8.95, 5, 4.97], 2, ["PCs 1 and 2 are", "PCs 3 and 4 are"]),
+    "three groups": ([9, 8.95, 7, 6.97, 5, 4.97, 4.95], 2, ["PCs 1 and 2, 3 and 4, 5 to 7 are not"]),
     "groups at both ends": ([9, 8.95, 5, 4.97], 4.96, ["PCs 1 and 2 are", "PCs 3 and 4, and those that follow them"]),
     "all": ([5, 4.99, 4.98], 4.97, ["PCs 1 to 3, and those that follow them"]),
     "equal": ([5, 5], None, ["PCs 1 and 2 are not distinguishable"]),

@@ -403,7 +403,7 @@ def test_the_story_of_faces_is_true(tmp_path, monkeypatch):
     monkeypatch.setattr("streampca.demos.faces.N_COMPONENTS", 9)
     monkeypatch.setattr("streampca.demos.faces.PICTURES", 6)
     said = []
-    pictures = demo_faces(Teller(tmp_path, said.append))
+    pictures = demo_faces(Teller(tmp_path, said.append, memory="4GB"))
     assert [path.name for path in pictures] == [
         "faces-gallery.png", "faces-reconstructions.png", "faces-denoising.png", "faces.html",
     ]  # fmt: skip
@@ -428,4 +428,4 @@ def test_the_story_of_faces_is_true(tmp_path, monkeypatch):
     # Something else of that name is left alone.
     (tmp_path / "faces/mine.txt").write_text("mine")
     with pytest.raises(InputError, match="were not drawn here"):
-        demo_faces(Teller(tmp_path, said.append))
+        demo_faces(Teller(tmp_path, said.append, memory="4GB"))

@@ -30,7 +30,7 @@ KERNEL = {
 CASES = {
     "covariance": ("tall", {}, PCA | {"solver": "covariance"}),
     "krylov, along samples": ("tall", {"scale": "unit"}, PCA | {"solver": "krylov", "tol": 1e-6}),
-    "power": ("tall", {}, PCA | {"solver": "power"}),
+    "power": ("tall", {}, PCA | {"solver": "power", "tol": 0.05}),
     "gram": ("wide", {}, PCA | {"solver": "gram"}),
     "krylov, along features": ("wide", {}, PCA | {"solver": "krylov"}),
     "genotypes": ("genotypes", {"maf": 0.05, "mind": 0.2}, PCA | {"solver": "krylov"}),
@@ -39,7 +39,7 @@ CASES = {
     "ppca": ("tall", {}, LATENT | {"method": "closed"}),
     "ppca with gaps": ("gaps", {}, LATENT),
     "ppca of genotypes": ("genotypes", {}, LATENT),
-    "ppca, k chosen": ("gaps", {}, LATENT | {"n_components": "auto", "criterion": "heldout", "max_iter": 5}),
+    "ppca, k chosen": ("gaps", {}, LATENT | {"n_components": "auto", "criterion": "heldout", "max_iter": 1}),
     "factor analysis": ("gaps", {}, LATENT | {"kind": "factor_analysis"}),
     "kernel": ("tall", {}, KERNEL),
     "kernel, k-means": ("tall", {}, KERNEL | {"landmarks": "kmeans", "fit_inverse": True}),

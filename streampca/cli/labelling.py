@@ -52,7 +52,6 @@ method_options = together(
 @click.command()
 @click.argument("result", type=existing)
 @click.option("--labels", help="Table with ids and labels, as pops.tsv or pops.tsv:COLUMN.  [default: those in RESULT]")
-@click.option("--column", help="Which column of the table.  [default: the last of text]")
 @method_options
 @click.option("--components", type=click.IntRange(min=1), help="How many, from the first on.  [default: all]")
 @click.option("--new", type=existing, help="Assign these samples instead: scores that `streampca project` wrote.")
@@ -67,7 +66,7 @@ method_options = together(
 @click.option("--overwrite", is_flag=True, help="Replace a table that exists.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def assign(
-    result: Path, labels: str | None, column: str | None, components: int | None, new: Path | None, far: float,
+    result: Path, labels: str | None, components: int | None, new: Path | None, far: float,
     out: Path | None, overwrite: bool, as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Assign the samples of RESULT, or new ones, to the classes of labelled samples by their scores.
@@ -86,7 +85,7 @@ def assign(
     target = text_paths(out or _beside(new or result), ("",), overwrite)[0]
     fitted = load(result)
     scores = _scores(fitted, result, components)
-    names, note = _labels(fitted, result, labels, column, needed=choice.method != "gmm")
+    names, note = _labels(fitted, result, labels, needed=choice.method != "gmm")
     others = None if new is None else _open_scores(new, fitted)
     judged = fitted if others is None else others
     found = assigned_to(
@@ -143,7 +142,7 @@ def _scores(dataset: xarray.Dataset, path: Path | None, components: int | None) 
 
 
 def _labels(
-    fitted: xarray.Dataset, path: Path, labels: str | None, column: str | None, needed: bool
+    fitted: xarray.Dataset, path: Path, labels: str | None, needed: bool
 ) -> tuple[Any, str | None]:  # fmt: skip
     """Return a label for each sample, "" where there is none, and how the table matched; None if there are none."""
     from streampca.tables import ids_of, read_table, split_column
@@ -152,11 +151,8 @@ def _labels(
         inside = _labels_in(fitted)
         if inside is None and needed:
             raise InputError(f"{path}: holds no labels; give a table by --labels, or use --method gmm")
-        if column is not None:
-            raise InputError(f"--column {column} is of a table; give it by --labels")
         return inside, None
     table_path, columns = split_column(labels)
-    columns = columns + ([column] if column is not None else [])
     if len(columns) > 1:
         raise InputError(f"labels are in one column; {', '.join(columns)} are {len(columns)}")
     table = read_table(table_path, ids_of(fitted))

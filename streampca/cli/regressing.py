@@ -66,7 +66,7 @@ def pcr(**options: Any) -> None:
             print_plan(request.plan(data, targets), options["as_json"])
             return
         check_output(target, options["overwrite"])
-        more = {name: options[name] for name in ("target", "covariates", *GENOTYPE_CHOICES)}
+        more = {name: options[name] for name in ("target", "covariates", "variable", "sample_dims", *GENOTYPE_CHOICES)}
         with writing(target, options["overwrite"]) as store:
             found, attributes = pcr_to_store(data, targets, request, store, asked | given(more), kinds)
     print_regression(_columns_of(found), attributes, target, options["as_json"], notes)

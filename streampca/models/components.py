@@ -29,6 +29,8 @@ DEFAULT_TOL = 1e-3
 UNIT_COLUMNS = 8192
 # Of genotypes, as other programs give.
 GENOTYPE_COMPONENTS = 10
+# More sets of components that are not distinguishable are said in one note.
+MOST_NOTES = 2
 
 
 @dataclass(frozen=True)
@@ -281,7 +283,7 @@ def not_distinguishable(found: Components) -> tuple[str, ...]:
     replicates = len(found.mean) if found.genotypes else found.n_samples
     values = np.append(found.explained_variance, [] if found.following is None else [found.following])
     close = -np.diff(values) < values[:-1] * np.sqrt(2 / replicates)
-    k, said, first = len(found.explained_variance), [], 0
+    k, said, alike, first = len(found.explained_variance), [], [], 0
     why = "eigenvalues differ by less than their sampling error"
     while first < len(close):
         last = first
@@ -295,7 +297,7 @@ def not_distinguishable(found: Components) -> tuple[str, ...]:
                 else f"PCs {first + 1} {'and' if end == first + 1 else 'to'} {end + 1}"
             )
             if last < k:
-                said.append(f"{which} are not distinguishable: their {why}; read them as one plane or space")
+                alike.append(which)
             elif end == first:
                 said.append(f"{which} is not distinguishable from those that follow it: the {why}; it may be noise")
             else:
@@ -303,6 +305,9 @@ def not_distinguishable(found: Components) -> tuple[str, ...]:
                     f"{which}, and those that follow them, are not distinguishable: their {why}; they may be noise"
                 )
         first = max(last, first + 1)
+    if len(alike) > MOST_NOTES:
+        alike = [f"PCs {', '.join(which.removeprefix('PCs ') for which in alike)}"]
+    said[:0] = [f"{which} are not distinguishable: their {why}; read them as one plane or space" for which in alike]
     return tuple(said)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streampca.report.markup import number, percent
-from streampca.report.provenance import mapping_of, parameters_of
+from streampca.report.provenance import largest_certificate, mapping_of, parameters_of
 
 if TYPE_CHECKING:
     import xarray
@@ -164,7 +164,7 @@ def _linear(draft: Draft, result: xarray.Dataset, a: Mapping[str, Any], k: int) 
     elif solver == "power":
         draft.say(f"{leading} {was} found by power iteration with deflation in {passes}.")
     if "certificate" in result:
-        worst = float(np.max(result["certificate"].values, initial=0.0))
+        worst = largest_certificate(result)
         draft.say(
             f"Relative residuals ||S v - λ v|| / λ, with S the covariance matrix, were at most {number(worst, 2)}."
         )
@@ -233,7 +233,7 @@ def _kernel(draft: Draft, result: xarray.Dataset, a: Mapping[str, Any], k: int) 
         draft.say(f"{text}, approximated by the Nyström method (Williams & Seeger 2001) with {m:,} landmarks{chosen}"
                   f"{keeps}.", "williams", *more)  # fmt: skip
     if "certificate" in result:
-        worst = float(np.max(result["certificate"].values, initial=0.0))
+        worst = largest_certificate(result)
         draft.say(
             f"Relative residuals of the {_plural(k, 'component')} in feature space are at most {number(worst, 2)}."
         )

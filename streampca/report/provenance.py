@@ -5,10 +5,16 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from streampca.budget import show_bytes
 from streampca.report.markup import number, percent
+from streampca.solvers.base import is_null
+
+if TYPE_CHECKING:
+    import xarray
 
 COMMANDS = {"pca": "pca", "ppca": "ppca", "factor_analysis": "ppca", "kpca": "kpca", "pcr": "pcr"}
 KINDS = {
@@ -53,6 +59,7 @@ FLAGS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "all_chromosomes": ("--all-chromosomes", (None, False)),
     "ld_prune": ("--ld-prune", (None,)),
     "outliers": ("--outliers", (None,)),
+    "outlier_rounds": ("--outlier-rounds", (None, 5)),
     "variable": ("--variable", (None,)),
     "sample_dims": ("--sample-dims", (None,)),
     "memory": ("--memory", (None,)),
@@ -116,6 +123,12 @@ def command_of(attributes: Mapping[str, Any]) -> str | None:
             shown = ",".join(map(str, value)) if isinstance(value, list) else f"{value}"
             words += [flag, shown]
     return shlex.join(words)
+
+
+def largest_certificate(result: xarray.Dataset) -> float:
+    """Return the largest certificate of the components that have a variance; those of others are infinite."""
+    bounds, variances = result["certificate"].values, result["explained_variance"].values
+    return float(np.max(bounds[~is_null(variances, int(result.attrs.get("n_features", 0)))], initial=0.0))
 
 
 def facts_of(attributes: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -11,7 +11,7 @@ from streampca.report.images import gallery
 from streampca.report.loadings import Loadings
 from streampca.report.markup import Html, element, joined, number, percent
 from streampca.report.methods import methods_of
-from streampca.report.provenance import command_of, facts_of, parameters_of, texts_of
+from streampca.report.provenance import command_of, facts_of, largest_certificate, parameters_of, texts_of
 
 if TYPE_CHECKING:
     import xarray
@@ -73,7 +73,7 @@ def key_figures(result: xarray.Dataset) -> Html:
     if "explained_variance_ratio" in result:
         pairs.append(("of the variance", percent(float(result["explained_variance_ratio"].values.sum()))))
     if "certificate" in result:
-        pairs.append(("largest certificate", number(float(np.max(result["certificate"].values, initial=0.0)), 2)))
+        pairs.append(("largest certificate", number(largest_certificate(result), 2)))
     if "kept_trace" in a:
         pairs.append(("of the kernel's trace kept", percent(float(a["kept_trace"]))))
     if "n_sweeps" in a:

@@ -205,7 +205,7 @@ class PCR(RegressorMixin, Opener):  # type: ignore[misc]
 
         self.coef_, self.intercept_ = shaped(found.coefficient), shaped(found.intercept)
         self.covariate_coef_, self.score_coef_ = shaped(found.covariate_coefficient), shaped(found.score_coefficient)
-        self.n_components_ = shaped(found.chosen)
+        self.n_components_ = int(found.chosen[0]) if self._single else found.chosen
         self.cv_mse_, self.cv_mse_deviation_ = shaped(found.cv_error), shaped(found.cv_error_deviation)
         self.cv_r2_, self.r2_ = shaped(found.cv_r2), shaped(found.r2)
         self.folds_ = found.folds

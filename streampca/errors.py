@@ -7,11 +7,33 @@ from contextlib import contextmanager
 
 
 class InputError(ValueError):
-    """Something given cannot be used; the message is one line and names the cure."""
+    """Something given cannot be used; the message is one line and names the cure.
+
+    Commands print it and exit with code 2. It is a ValueError, which scikit-learn expects of its estimators.
+
+    Examples
+    --------
+    >>> import streampca
+    >>> try:
+    ...     streampca.open_source("no-such.zarr")
+    ... except streampca.InputError as error:
+    ...     print(error)
+    no-such.zarr: does not exist; check the path
+    """
 
 
 class MemoryLimitError(InputError):
-    """The work cannot be done under the memory limit; raised before any data are read."""
+    """The work cannot be done under the memory limit; raised before any data are read, with the number it needs.
+
+    Examples
+    --------
+    >>> import numpy as np, streampca
+    >>> try:
+    ...     streampca.PCA(n_components=2, memory="10MB").fit(np.eye(5))
+    ... except streampca.MemoryLimitError as error:
+    ...     print(str(error).partition(", ")[2].partition(":")[0])
+    10 MB is allowed
+    """
 
 
 class MissingValuesError(InputError):

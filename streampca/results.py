@@ -605,7 +605,25 @@ def _write_arrays(group: Any, arrays: Variables, attributes: Mapping[str, Any]) 
 
 
 def load(path: str | Path) -> xarray.Dataset:
-    """Open a result, at a path or behind a URL; refuses what is not one, or one of a newer format."""
+    """Open a result, at a path or behind a URL; refuses what is not one, or one of a newer format.
+
+    Parameters
+    ----------
+    path : of a store that a command wrote, or its URL.
+
+    Returns
+    -------
+    The result as a labelled Dataset, of which arrays are read when they are used.
+
+    Examples
+    --------
+    >>> import numpy as np, streampca
+    >>> X = np.random.default_rng(0).normal(size=(1000, 5))
+    >>> stored = streampca.PCA(n_components=2).fit(X).result_.to_zarr("points.pca.zarr", consolidated=False)
+    >>> result = streampca.load("points.pca.zarr")     # or of `streampca pca points.npy -k 2`
+    >>> result.components.dims, result.attrs["kind"]
+    (('component', 'feature'), 'pca')
+    """
     import xarray
 
     _check_result(path)

@@ -22,7 +22,7 @@ applying_options = together(
 )
 
 
-@click.command()
+@click.command(epilog="Example: streampca project study.pca.zarr new.bed --out new.scores.zarr")
 @click.argument("result", type=existing)
 @click.argument("source")
 @click.option("--out", type=existing, help="Store of the scores.  [default: NAME.scores.zarr]")
@@ -139,7 +139,7 @@ def _project_array(
     click.echo(f"scores: {target}")
 
 
-@click.command()
+@click.command(epilog="Example: streampca denoise points.kpca.zarr noisy.zarr --picture noisy.png")
 @click.argument("result", type=existing)
 @click.argument("source")
 @click.option("--out", type=existing, help="Store of the samples.  [default: NAME.denoised.zarr]")
@@ -191,7 +191,7 @@ def _draw_denoised(data: Any, target: Path, picture: Path) -> None:
     draw_samples({"given": before.reshape(count, *sizes), "denoised": after}, picture)
 
 
-@click.command()
+@click.command(epilog="Example: streampca impute study.ppca.zarr study.bed")
 @click.argument("result", type=existing)
 @click.argument("source")
 @click.option("--out", type=existing, help="Store of the values.  [default: NAME.imputed.zarr]")

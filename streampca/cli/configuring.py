@@ -20,7 +20,7 @@ def config() -> None:
     """Write configurations for `run`, and say what may be in them."""
 
 
-@config.command()
+@config.command(epilog="Example: streampca config schema > schema.json")
 def schema() -> None:
     """Print the JSON schema of a configuration, for editors that check YAML."""
     from streampca import config as configuration
@@ -28,7 +28,7 @@ def schema() -> None:
     click.echo(json.dumps(configuration.schema(), indent=2))
 
 
-@config.command()
+@config.command(epilog="Example: streampca config new pca --engine slurm --out study.yaml")
 @click.argument("kind", type=click.Choice(KINDS))
 @click.option("--engine", type=click.Choice(ENGINES), default="threads", show_default=True, help="What does the work.")
 @click.option("--out", type=existing, help="File to write; printed unless given.")

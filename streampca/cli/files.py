@@ -12,7 +12,7 @@ from streampca.cli.options import existing, genotype_options, shown_progress, so
 from streampca.cli.printing import print_pairs, print_stored
 
 
-@click.command()
+@click.command(epilog="Example: streampca prune study.bed --window 50 --step 5 --r2 0.2")
 @click.argument("source")
 @click.option(
     "--out", type=existing, help="Prefix of the lists.  [default: NAME, for NAME.prune.in and NAME.prune.out]"
@@ -44,9 +44,11 @@ def prune(
         click.echo(f"list: {path}")
 
 
-@click.command()
+@click.command(epilog="Example: streampca export study.pca.zarr --format tsv --out study")
 @click.argument("result", type=existing)
-@click.option("--format", "form", type=click.Choice(["plink", "tsv"]), default="plink", show_default=True)
+@click.option(
+    "--format", "form", type=click.Choice(["plink", "tsv"]), default="plink", show_default=True, help="Which text."
+)
 @click.option("--out", type=existing, help="Prefix of the files.  [default: that of the result]")
 @click.option("--overwrite", is_flag=True, help="Replace files that exist.")
 def export(result: Path, form: str, out: Path | None, overwrite: bool) -> None:
@@ -57,7 +59,7 @@ def export(result: Path, form: str, out: Path | None, overwrite: bool) -> None:
         click.echo(str(path))
 
 
-@click.command()
+@click.command(epilog="Example: streampca convert folder/ faces.zarr --size 64x64 --crop")
 @click.argument("source")
 @click.argument("out", type=existing)
 @click.option("--size", help="Of images: height x width of all, as 64x48.  [default: that of the first]")
@@ -87,7 +89,7 @@ def convert(
     click.echo(f"store: {out}")
 
 
-@click.command()
+@click.command(epilog="Example: streampca info study.bed")
 @click.argument("path")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @source_options
@@ -116,7 +118,7 @@ def info(path: str, as_json: bool, variable: str | None, sample_dims: str | None
     print_pairs(list(facts.items()))
 
 
-@click.command()
+@click.command(epilog="Example: streampca demo faces --out demo-output")
 @click.argument(
     "story", type=click.Choice(["groups", "genotypes", "digits", "faces", "missing", "kernel"]), default="groups"
 )

@@ -42,7 +42,7 @@ fit_options = together(
 )  # fmt: skip
 
 
-@click.command()
+@click.command(epilog="Example: streampca pca study.bed -k 20 --memory 2GB --out study.pca.zarr")
 @click.argument("source")
 @click.option(
     "-k",
@@ -73,7 +73,7 @@ def pca(**options: Any) -> None:
     _fit("pca", options)
 
 
-@click.command()
+@click.command(epilog="Example: streampca ppca table.zarr -k auto --out table.ppca.zarr")
 @click.argument("source")
 @click.option(
     "-k",
@@ -118,7 +118,7 @@ def ppca(factor_analysis: bool, **options: Any) -> None:
     _fit("factor_analysis" if factor_analysis else "ppca", options)
 
 
-@click.command()
+@click.command(epilog="Example: streampca kpca points.zarr -k 20 --kernel rbf --gamma median --landmarks 1000")
 @click.argument("source")
 @click.option("-k", "--n-components", type=click.IntRange(min=1), help="How many.  [default: 10]")
 @click.option(
@@ -126,6 +126,7 @@ def ppca(factor_analysis: bool, **options: Any) -> None:
     type=click.Choice(["rbf", "linear", "poly", "laplacian", "cosine", "sigmoid"]),
     default="rbf",
     show_default=True,
+    help="What takes the place of the scalar product; rbf: exp(-gamma |x - y|^2).",
 )
 @click.option(
     "--gamma",

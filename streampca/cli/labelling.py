@@ -49,7 +49,7 @@ method_options = together(
 )
 
 
-@click.command()
+@click.command(epilog="Example: streampca assign study.pca.zarr --labels pops.tsv:population --method kde")
 @click.argument("result", type=existing)
 @click.option("--labels", help="Table with ids and labels, as pops.tsv or pops.tsv:COLUMN.  [default: those in RESULT]")
 @method_options

@@ -21,7 +21,7 @@ labels_option = click.option(
 FIGURES = ["overview", "scores", "scree", "certificates", "error", "loadings", "components"]
 
 
-@click.command()
+@click.command(epilog="Example: streampca report study.pca.zarr --labels pops.tsv:population")
 @click.argument("result")
 @labels_option
 @click.option("--out", type=existing, help="The page.  [default: NAME.html]")
@@ -41,9 +41,9 @@ def report(result: str, labels: str | None, out: Path | None, title: str, overwr
     click.echo(f"report: {target}")
 
 
-@click.command()
+@click.command(epilog="Example: streampca plot study.pca.zarr --figure scores --pcs 3,4 --out study.pdf")
 @click.argument("result")
-@click.option("--figure", type=click.Choice(FIGURES), default="overview", show_default=True)
+@click.option("--figure", type=click.Choice(FIGURES), default="overview", show_default=True, help="What to draw.")
 @labels_option
 @click.option("--pcs", default="1,2", show_default=True, help="Components drawn: of scores two, of loadings one.")
 @click.option("--out", type=existing, help="A .png, .svg or .pdf file.  [default: NAME.FIGURE.png]")

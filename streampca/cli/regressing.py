@@ -13,7 +13,7 @@ from streampca.cli.printing import print_pairs, print_plan
 from streampca.errors import InputError
 
 
-@click.command()
+@click.command(epilog="Example: streampca pcr study.bed --target traits.tsv:height --covariates traits.tsv:age,sex")
 @click.argument("source")
 @click.option(
     "--target", required=True, metavar="FILE:COLUMNS", help="What to regress: columns of a table, as t.tsv:height,bmi."
@@ -72,7 +72,7 @@ def pcr(**options: Any) -> None:
     print_regression(_columns_of(found), attributes, target, options["as_json"], notes)
 
 
-@click.command()
+@click.command(epilog="Example: streampca predict study.pcr.zarr new.bed --covariates new.tsv")
 @click.argument("result", type=existing)
 @click.argument("source")
 @click.option("--covariates", metavar="FILE[:COLUMNS]", help="Table with the covariates that RESULT was fitted with.")

@@ -13,7 +13,7 @@ from streampca.cli.printing import print_pairs, print_plan, print_stored
 from streampca.errors import InputError
 
 
-@click.command()
+@click.command(epilog="Example: streampca run study.yaml --set model.n_components=20")
 @click.argument("config", type=click.Path(path_type=Path))
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a key, as model.tol=1e-6.")
 @click.option("--plan", is_flag=True, help="Print what would be done and what it costs, and stop.")
@@ -45,7 +45,7 @@ def run(
     print_stored(where, as_json)
 
 
-@click.command()
+@click.command(epilog="Example: streampca status study.pca.zarr")
 @click.argument("result", type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(result: str, as_json: bool) -> None:

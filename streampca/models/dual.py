@@ -61,6 +61,15 @@ class DualPPCA(Opener):
     References
     ----------
     Lawrence (2005), J. Mach. Learn. Res. 6, 1783.
+
+    Examples
+    --------
+    >>> import numpy as np, streampca
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(20, 2)) @ rng.normal(size=(2, 300)) + 0.1 * rng.normal(size=(20, 300))
+    >>> model = streampca.DualPPCA(n_components=2).fit(X)
+    >>> model.latent_.shape, round(float(model.noise_variance_), 2)
+    ((20, 2), 0.01)
     """
 
     def __init__(
@@ -83,7 +92,14 @@ class DualPPCA(Opener):
         self.progress = progress
 
     def fit(self, X: Any, y: None = None, *, sample_dims: Sequence[str] | None = None) -> DualPPCA:  # noqa: ARG002
-        """Find the latent points of the samples of X: an array, a path, or anything that `open_source` takes."""
+        """Find the latent points of the samples of X: an array, a path, or anything that `open_source` takes.
+
+        Parameters
+        ----------
+        X : samples x features.
+        y : ignored.
+        sample_dims : dimensions of labelled data that make up the samples; the first one unless given.
+        """
         source = self._source(X, sample_dims, reset=True)
         if self.n_components == "auto":
             raise InputError("n_components='auto' is not for DualPPCA; give a number, or choose one by PPCA('auto')")
@@ -114,12 +130,22 @@ class DualPPCA(Opener):
         return self
 
     def fit_transform(self, X: Any, y: None = None, *, sample_dims: Sequence[str] | None = None) -> Any:  # noqa: ARG002
-        """Return the latent points of the samples of X."""
+        """Return the latent points of the samples of X.
+
+        Parameters
+        ----------
+        X, y, sample_dims : as of `fit`.
+        """
         self.fit(X, sample_dims=sample_dims)
         return like(X, self.latent_, self._source(X, sample_dims, reset=False))
 
     def inverse_transform(self, Z: Any) -> Array:
-        """Return the mean of the Gaussian process at latent points: z'(Z'Z + s2 I)^-1 Z'Y, in units of the data."""
+        """Return the mean of the Gaussian process at latent points: z'(Z'Z + s2 I)^-1 Z'Y, in units of the data.
+
+        Parameters
+        ----------
+        Z : points x components.
+        """
         check_is_fitted(self)
         lengths = np.linalg.norm(self.latent_, axis=0)
         roots = np.sqrt(self.eigenvalues_ * len(self.mean_))

@@ -170,7 +170,12 @@ class KernelPCA(Estimator):
         return self
 
     def fit_transform(self, X: Any, y: None = None, *, sample_dims: Sequence[str] | None = None) -> Any:  # noqa: ARG002
-        """Find the components and return the scores of X; one sweep more than `fit`."""
+        """Find the components and return the scores of X; one sweep more than `fit`.
+
+        Parameters
+        ----------
+        X, y, sample_dims : as of `fit`.
+        """
         source = self._source(X, sample_dims, reset=True)
         sweeps = self._fit(source)
         if type(X).__module__.startswith("dask.array"):
@@ -212,7 +217,12 @@ class KernelPCA(Estimator):
         self._origin = (source.name, source.fingerprint())
 
     def transform(self, X: Any) -> Any:
-        """Return the scores of samples, new ones or those fitted; one sweep. Dask in, lazy Dask out."""
+        """Return the scores of samples, new ones or those fitted; one sweep. Dask in, lazy Dask out.
+
+        Parameters
+        ----------
+        X : samples x features: an array, a path, or anything that `open_source` takes.
+        """
         check_is_fitted(self)
         source, found = self._source(X, None, reset=False), self._found
         lazy = type(X).__module__.startswith("dask.array")
@@ -227,7 +237,12 @@ class KernelPCA(Estimator):
         return kernel_sweeps(source, self._found, self.missing, self.memory, self.progress or silent, what, held)
 
     def inverse_transform(self, X: Any) -> Any:
-        """Map scores back to samples: by the ridge map if learnt, else exactly (linear) or by fixed point (rbf)."""
+        """Map scores back to samples: by the ridge map if learnt, else exactly (linear) or by fixed point (rbf).
+
+        Parameters
+        ----------
+        X : samples x components, as `transform` gives them.
+        """
         check_is_fitted(self)
         if type(X).__module__.startswith("xarray."):
             return self._labelled(X, lambda scores: self._restored(scores.reshape(-1, scores.shape[-1])))
@@ -250,6 +265,10 @@ class KernelPCA(Estimator):
         """Return samples denoised: pre-images of their projections on the components; one sweep.
 
         A fixed point is looked for from the sample itself. `streampca denoise` writes them to a store as they come.
+
+        Parameters
+        ----------
+        X : samples x features: an array, a path, or anything that `open_source` takes.
         """
         check_is_fitted(self)
         source, found = self._source(X, None, reset=False), self._found

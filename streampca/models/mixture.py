@@ -314,19 +314,40 @@ class MixtureOfPPCA(DensityMixin, Opener):  # type: ignore[misc]
         return log_joint(source, self._mixture, scaling, self.memory, self.progress or silent)
 
     def score_samples(self, X: Any) -> Array:
-        """Return the log-density of each sample, (n,); of the scaled features, if scaled. One sweep."""
+        """Return the log-density of each sample, (n,); of the scaled features, if scaled. One sweep.
+
+        Parameters
+        ----------
+        X : samples x features: an array, a path, or anything that `open_source` takes.
+        """
         return log_sum(self._log_joint(X))
 
     def score(self, X: Any, y: None = None) -> float:  # noqa: ARG002
-        """Return the mean log-density of the samples."""
+        """Return the mean log-density of the samples.
+
+        Parameters
+        ----------
+        X : samples x features: an array, a path, or anything that `open_source` takes.
+        y : ignored.
+        """
         return float(np.mean(self.score_samples(X)))
 
     def predict(self, X: Any) -> Array:
-        """Return the most probable component of each sample, (n,). One sweep."""
+        """Return the most probable component of each sample, (n,). One sweep.
+
+        Parameters
+        ----------
+        X : samples x features: an array, a path, or anything that `open_source` takes.
+        """
         return np.asarray(self._log_joint(X).argmax(axis=1))
 
     def predict_proba(self, X: Any) -> Array:
-        """Return the probability of each component given each sample, (n, n_clusters). One sweep."""
+        """Return the probability of each component given each sample, (n, n_clusters). One sweep.
+
+        Parameters
+        ----------
+        X : samples x features: an array, a path, or anything that `open_source` takes.
+        """
         found = self._log_joint(X)
         return np.asarray(np.exp(found - log_sum(found)[:, None]))
 
@@ -334,6 +355,10 @@ class MixtureOfPPCA(DensityMixin, Opener):  # type: ignore[misc]
         """Return the Bayesian information criterion of X, -2 log L + p log n: lower is better. One sweep.
 
         p = K - 1 + K (d + 1 + d k - k (k - 1) / 2): weights, means, noise, and W, which is known but for a rotation.
+
+        Parameters
+        ----------
+        X : samples x features: an array, a path, or anything that `open_source` takes.
         """
         found = self.score_samples(X)
         K, k, d = self.components_.shape
@@ -341,7 +366,12 @@ class MixtureOfPPCA(DensityMixin, Opener):  # type: ignore[misc]
         return float(-2 * found.sum() + free * np.log(len(found)))
 
     def sample(self, n_samples: int = 1) -> tuple[Array, Array]:
-        """Return samples drawn from the mixture, in units of the data, (n_samples, d), and the component of each."""
+        """Return samples drawn from the mixture, in units of the data, (n_samples, d), and the component of each.
+
+        Parameters
+        ----------
+        n_samples : how many.
+        """
         check_is_fitted(self)
         if not isinstance(n_samples, (int, np.integer)) or n_samples < 1:
             raise InputError(f"n_samples={n_samples!r} cannot be used: give a whole number, 1 or more")

@@ -136,7 +136,12 @@ class PCA(Estimator):
         return self
 
     def fit_transform(self, X: Any, y: None = None, *, sample_dims: Sequence[str] | None = None) -> Any:  # noqa: ARG002
-        """Find the components and return the scores of X; at most one sweep more than `fit`."""
+        """Find the components and return the scores of X; at most one sweep more than `fit`.
+
+        Parameters
+        ----------
+        X, y, sample_dims : as of `fit`.
+        """
         source = self._source(X, sample_dims, reset=True)
         sweeps = self._fit(source)
         if type(X).__module__.startswith("dask.array"):
@@ -161,6 +166,11 @@ class PCA(Estimator):
         that a sketch of max(4 k, k + 64) rows is merged with each batch (k = 32 if n_components is not a number), and
         what was cut off is in the certificate. Missing values are refused: the mean is not known until the end.
         After a `fit` that formed the covariance the batches add to it; after any other it starts anew, and says so.
+
+        Parameters
+        ----------
+        X : samples x features: an array, a path, or anything that `open_source` takes but genotypes.
+        y : ignored.
         """
         summary = self._summary_so_far()
         source = self._source(X, None, reset=summary is None)
@@ -202,6 +212,10 @@ class PCA(Estimator):
 
         Exact where both were fitted by solver="covariance" or by `partial_fit` under the memory limit. Sites can share
         these accumulators (`accumulator_`) instead of their data.
+
+        Parameters
+        ----------
+        other : fitted on the same features, in the same order.
         """
         check_is_fitted(self)
         check_is_fitted(other)
@@ -215,7 +229,12 @@ class PCA(Estimator):
         return accumulator_dataset(self._summary_of())
 
     def from_accumulator(self, accumulator: xarray.Dataset) -> PCA:
-        """Return a PCA with these parameters, fitted from the accumulator of another."""
+        """Return a PCA with these parameters, fitted from the accumulator of another.
+
+        Parameters
+        ----------
+        accumulator : `accumulator_` of the other.
+        """
         return self._from_summary(summary_from(accumulator))
 
     def _from_summary(self, summary: Summary) -> PCA:
@@ -230,7 +249,12 @@ class PCA(Estimator):
         return summary_of(self._found, self._summary)
 
     def transform(self, X: Any) -> Any:
-        """Return the scores (X - mean) / scale V; one sweep. Dask in, lazy Dask out; xarray in, xarray out."""
+        """Return the scores (X - mean) / scale V; one sweep. Dask in, lazy Dask out; xarray in, xarray out.
+
+        Parameters
+        ----------
+        X : samples x features: an array, a path, or anything that `open_source` takes.
+        """
         check_is_fitted(self)
         found = self._found
         if type(X).__module__.startswith("dask.array") and not found.genotypes:
@@ -261,7 +285,12 @@ class PCA(Estimator):
         return project(source, found, missing, self.memory, self.progress or silent, np.float64)
 
     def inverse_transform(self, X: Any) -> Any:
-        """Map scores back to samples: (X V') scale + mean."""
+        """Map scores back to samples: (X V') scale + mean.
+
+        Parameters
+        ----------
+        X : samples x components, as `transform` gives them.
+        """
         check_is_fitted(self)
         found = self._found
         weights = _deviations(found) if self.whiten else np.ones(len(found.components))
@@ -275,12 +304,23 @@ class PCA(Estimator):
         return restored.astype(np.result_type(scores.dtype, np.float32)) if scores.dtype.kind == "f" else restored
 
     def score_samples(self, X: Any) -> Array:
-        """Return the log-likelihood of each sample under the PPCA model; of the scaled features, if scaled."""
+        """Return the log-likelihood of each sample under the PPCA model; of the scaled features, if scaled.
+
+        Parameters
+        ----------
+        X : samples x features: an array, a path, or anything that `open_source` takes.
+        """
         scores, squares = self._scores_and_squares(X)
         return log_likelihood(scores, squares, self._found)
 
     def score(self, X: Any, y: None = None) -> float:  # noqa: ARG002
-        """Return the mean log-likelihood of the samples."""
+        """Return the mean log-likelihood of the samples.
+
+        Parameters
+        ----------
+        X : samples x features: an array, a path, or anything that `open_source` takes.
+        y : ignored.
+        """
         return float(np.mean(self.score_samples(X)))
 
     def get_covariance(self) -> Array:
@@ -306,7 +346,12 @@ class PCA(Estimator):
         return precision
 
     def reconstruction_error(self, X: Any) -> Array:
-        """Return ||x - x_k||^2 of each sample, its squared distance from the subspace (scaled, if features are)."""
+        """Return ||x - x_k||^2 of each sample, its squared distance from the subspace (scaled, if features are).
+
+        Parameters
+        ----------
+        X : samples x features: an array, a path, or anything that `open_source` takes.
+        """
         scores, squares = self._scores_and_squares(X)
         return np.asarray(np.maximum(squares.astype(np.float64) - (scores.astype(np.float64) ** 2).sum(axis=1), 0.0))
 

@@ -149,6 +149,11 @@ class PCR(RegressorMixin, Opener):  # type: ignore[misc]
         """Return the targets of samples: (n_samples,) or (n_samples, n_targets), as y was; one sweep.
 
         Dask in, lazy Dask out; xarray in, xarray out. Variants of genotypes are matched by id and alleles.
+
+        Parameters
+        ----------
+        X : samples x features: an array, a path, or anything that `open_source` takes.
+        covariates : of these samples, as they were given to `fit`.
         """
         check_is_fitted(self)
         source, found, match = self._source(X, None, reset=False), self._found, None
@@ -170,7 +175,14 @@ class PCR(RegressorMixin, Opener):  # type: ignore[misc]
         return self._like(X, values, source)
 
     def score(self, X: Any, y: Any, covariates: Any = None) -> float:
-        """Return R^2 of the predictions, the mean over the targets; samples without a target do not count."""
+        """Return R^2 of the predictions, the mean over the targets; samples without a target do not count.
+
+        Parameters
+        ----------
+        X : samples x features: an array, a path, or anything that `open_source` takes.
+        y : their targets, as they were given to `fit`.
+        covariates : of these samples, as they were given to `fit`.
+        """
         foretold = np.asarray(self.predict(X, covariates))
         Y = np.asarray(y, np.float64)
         known = np.isfinite(np.column_stack([Y, foretold])).all(axis=1)

@@ -74,7 +74,12 @@ class LatentEstimator(Estimator):
         return sweeps.matrix.source
 
     def fit_transform(self, X: Any, y: None = None, *, sample_dims: Sequence[str] | None = None) -> Any:  # noqa: ARG002
-        """Fit, and return the posterior mean of z of each sample; at most one sweep more than `fit`."""
+        """Fit, and return the posterior mean of z of each sample; at most one sweep more than `fit`.
+
+        Parameters
+        ----------
+        X, y, sample_dims : as of `fit`.
+        """
         source = self._source(X, sample_dims, reset=True)
         if type(X).__module__.startswith("dask.array"):
             self._fit(source)
@@ -87,6 +92,10 @@ class LatentEstimator(Estimator):
         """Return the posterior mean of z of each sample, from the values that it has; one sweep.
 
         Dask in, lazy Dask out; xarray in, xarray out.
+
+        Parameters
+        ----------
+        X : samples x features: an array, a path, or anything that `open_source` takes.
         """
         check_is_fitted(self)
         if type(X).__module__.startswith("dask.array") and not self._found.genotypes:
@@ -101,6 +110,10 @@ class LatentEstimator(Estimator):
 
         M_n = I + W'W / s2 over the features that the sample has: one with few values has a wide posterior, one with
         none has the prior, mean zero and covariance I.
+
+        Parameters
+        ----------
+        X : samples x features: an array, a path, or anything that `open_source` takes.
         """
         check_is_fitted(self)
         source, found = self._part(self._source(X, None, reset=False))
@@ -112,11 +125,22 @@ class LatentEstimator(Estimator):
         ).copy()  # fmt: skip
 
     def score_samples(self, X: Any) -> Array:
-        """Return the log-likelihood of the values that each sample has; of the scaled features, if scaled."""
+        """Return the log-likelihood of the values that each sample has; of the scaled features, if scaled.
+
+        Parameters
+        ----------
+        X : samples x features: an array, a path, or anything that `open_source` takes.
+        """
         return self._infer(X)[1]
 
     def score(self, X: Any, y: None = None) -> float:  # noqa: ARG002
-        """Return the mean log-likelihood of the samples."""
+        """Return the mean log-likelihood of the samples.
+
+        Parameters
+        ----------
+        X : samples x features: an array, a path, or anything that `open_source` takes.
+        y : ignored.
+        """
         return float(np.mean(self.score_samples(X)))
 
     def _infer(self, X: Any) -> tuple[Known, Array, Source]:
@@ -140,7 +164,12 @@ class LatentEstimator(Estimator):
         return posterior, likelihood
 
     def inverse_transform(self, X: Any) -> Any:
-        """Map latent points to samples: W z + mu, in units of the data."""
+        """Map latent points to samples: W z + mu, in units of the data.
+
+        Parameters
+        ----------
+        X : samples x components, as `transform` gives them.
+        """
         check_is_fitted(self)
         if type(X).__module__.startswith("xarray."):
             return self._labelled(X, self._found.expected)
@@ -149,15 +178,16 @@ class LatentEstimator(Estimator):
     def reconstruct(self, X: Any, *, projection: str = "posterior") -> Any:
         """Return each sample as the model sees it, in units of the data.
 
+        By the posterior, W <z> + mu, or by the nearest point of the subspace: the two differ. The posterior mean <z> =
+        (W'W + s2 I)^-1 W'(x - mu) is drawn towards zero, for part of the distance from mu is noise: along axis i by the
+        factor w_i^2 / (w_i^2 + s2). It is the better guess of what the sample would be without its noise, and so of
+        values that are missing. The orthogonal projection, the limit of s2 to 0, W (W'W)^-1 W'(x - mu) + mu, is nearest
+        to the sample as it is: it is what PCA gives, and has the least squared error. Both lie in the same subspace.
+
         Parameters
         ----------
-        projection : "posterior", W <z> + mu; or "orthogonal", the nearest point of the subspace.
-
-        The two differ. The posterior mean <z> = (W'W + s2 I)^-1 W'(x - mu) is drawn towards zero, for part of the
-        distance from mu is noise: along axis i by the factor w_i^2 / (w_i^2 + s2). It is the better guess of what the
-        sample would be without its noise, and so of values that are missing. The orthogonal projection, the limit of
-        s2 to 0, W (W'W)^-1 W'(x - mu) + mu, is nearest to the sample as it is: it is what PCA gives, and has the least
-        squared error. Both lie in the same subspace.
+        X : samples x features: an array, a path, or anything that `open_source` takes.
+        projection : "posterior" or "orthogonal".
         """
         if projection not in ("posterior", "orthogonal"):
             raise InputError(f"projection={projection!r} is not known; use 'posterior' or 'orthogonal'")
@@ -172,6 +202,10 @@ class LatentEstimator(Estimator):
 
         For arrays that fit in memory; `streampca impute` and `results.impute_to_store` write to a store. Of genotypes,
         the variants that were fitted, as counts from 0 to 2 of the allele that X counts.
+
+        Parameters
+        ----------
+        X : samples x features: an array, a path, or anything that `open_source` takes.
         """
         check_is_fitted(self)
         if self.missing != "model":
@@ -185,7 +219,13 @@ class LatentEstimator(Estimator):
         return samples_like(X, values, source)
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> Array:
-        """Draw samples from the model, in units of the data."""
+        """Draw samples from the model, in units of the data.
+
+        Parameters
+        ----------
+        n_samples : how many.
+        random_state : int, RandomState, or None for other samples each time.
+        """
         check_is_fitted(self)
         rng = check_random_state(random_state)
         factors = self._found.factors
@@ -398,6 +438,15 @@ class FactorAnalysis(LatentEstimator):
     noise_variance_ : (n_features,) psi.
     mean_, scale_, log_likelihood_, loglike_, n_iter_, n_sweeps_, converged_, advice_, notes_, choice_, result_ : as for
         `PPCA`.
+
+    Examples
+    --------
+    >>> import numpy as np, streampca
+    >>> rng = np.random.default_rng(0)
+    >>> shared = rng.normal(size=(2000, 1)) @ np.ones((1, 4))
+    >>> model = streampca.FactorAnalysis(n_components=1).fit(shared + rng.normal(size=(2000, 4)) * [1, 1, 2, 3])
+    >>> np.sqrt(model.noise_variance_).round().tolist()
+    [1.0, 1.0, 2.0, 3.0]
     """
 
     def __init__(

@@ -38,6 +38,14 @@ def open_source(data: Any, *, variable: str | None = None, sample_dims: str | Se
         .npy, .nc, a Zarr store, `store.zarr/path` inside it), or the URL of a Zarr store.
     variable : which array of a group, Dataset or NetCDF file.
     sample_dims : the dimensions of labelled data that make up the samples; the first one unless given.
+
+    Examples
+    --------
+    >>> import numpy as np, streampca
+    >>> np.save("points.npy", np.zeros((1000, 5), np.float32))
+    >>> source = streampca.open_source("points.npy")
+    >>> source.shape, str(source.dtype), source.n_bytes
+    ((1000, 5), 'float32', 20000)
     """
     dims = (sample_dims,) if isinstance(sample_dims, str) else tuple(sample_dims or ())
     source = _find(data, variable, dims or None)
@@ -98,6 +106,16 @@ def open_genotypes(data: Any, *, variable: str | None = None, **choice: Any) -> 
     data : the path, the URL of a store, or an open Zarr group.
     variable : of a store, "call_genotype", or an array of dosages.
     choice : keep, remove, extract, exclude, exclude_regions, autosomes, maf, geno, mind: see `selection.select`.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> import streampca
+    >>> from streampca.simulate_genotypes import simulate_genotypes
+    >>> people = simulate_genotypes(Path("study"), n_samples=100, n_variants=300)
+    >>> source = streampca.open_genotypes("study.bed", keep=["s0", "s1"])
+    >>> source.shape
+    (2, 300)
     """
     from streampca.sources.selection import select
 

@@ -111,7 +111,6 @@ def regression_in(result: xarray.Dataset) -> Regression:
     target_names, covariate_names = names
     return Regression(
         pca=components_in(result),
-        n_used=int(result.attrs["n_samples"]),
         names=target_names,
         covariate_names=covariate_names,
         chosen=result["chosen"].values,

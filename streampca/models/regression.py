@@ -39,7 +39,6 @@ class Regression:
     ----------
     pca : components of the samples used, as many as were asked for and have variance, k; means and scales of features
         are those of all samples.
-    n_used : samples that have all targets and covariates.
     names, covariate_names : of targets (q) and covariates (c).
     chosen : (q,) components used for each target.
     score_coefficient : (q, k) of the scores, zero beyond those chosen.
@@ -53,7 +52,6 @@ class Regression:
     """
 
     pca: Components
-    n_used: int
     names: tuple[str, ...]
     covariate_names: tuple[str, ...]
     chosen: Array
@@ -201,7 +199,7 @@ def _regressed(solution: FoldSolution, design: Design, targets: Targets, pca: Co
         centre = centre - covariate @ targets.covariates[used].mean(axis=0)
     offset = (rows @ solution.offset) * turned
     return Regression(
-        pca, int(used.sum()), targets.names, targets.covariate_names, chosen, score, covariate,
+        pca, targets.names, targets.covariate_names, chosen, score, covariate,
         centre - score @ offset, _share(whole.errors, squares), design.folds, design.n_folds, **known,
     )  # fmt: skip
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from streampca.accumulators import STRIP, Scatter, Statistic
-from streampca.budget import Cut, Footprint, cut, footprint, process_bytes, show_bytes, thread_count, threads_that_fit
+from streampca.budget import cut, footprint, process_bytes, show_bytes
 from streampca.errors import InputError
 from streampca.matrix import tile_dtype
 from streampca.scaling import check_choice
@@ -20,32 +20,19 @@ from streampca.solvers.plan import (
     EIGH_RATE,
     FLOAT32_TOL,
     KRYLOV_SWEEPS,
-    NOMINAL_THREADS,
     PRODUCT_RATE,
     READ_RATE,
     SCATTER_RATE,
     WARM_VARIANTS,
     Plan,
+    Way,
     block_size,
+    cheapest,
 )
 from streampca.sources import Source
 from streampca.sources.genotypes import GenotypeSource, VariantSource
-from streampca.sweeps import active_client
 
 FOLD_SOLVERS = ("auto", "covariance", "gram", "krylov")
-
-
-@dataclass(frozen=True)
-class _Way:
-    """One way to do it."""
-
-    solver: Any
-    name: str
-    cut: Cut
-    need: Footprint
-    sweeps: int
-    seconds: float
-    reason: str
 
 
 def fold_plan(
@@ -72,36 +59,7 @@ def fold_plan(
     ways = [way for way in ways if solver in ("auto", way.name)]
     if not ways:
         raise InputError(f"solver={solver!r} is not for genotypes; use 'auto', 'gram' or 'krylov'")
-    fitting = [way for way in ways if way.need.peak(1) <= limit]
-    if not fitting:
-        least = min(ways, key=lambda way: way.need.peak(1))
-        shape = " x ".join(map(str, source.shape))
-        folds = f" with {n_folds} folds" if n_folds else ""
-        threads_that_fit(least.need, limit, 1, f"{least.name} on {shape}{folds}")
-    best = min(fitting, key=lambda way: way.seconds / _threads(way, limit, NOMINAL_THREADS))
-    threads = _threads(best, limit, thread_count())
-    spare = limit - best.need.peak(threads)
-    several = best.sweeps > 1 and source.costly and active_client() is None
-    resident = min(spare * 3 // 4, source.n_bytes) if several else 0
-    return Plan(
-        solver=best.solver,
-        name=best.name,
-        reason=best.reason if solver == "auto" else "as asked",
-        cut=best.cut,
-        dtype=dtype,
-        threads=threads,
-        peak_bytes=best.need.peak(threads) + resident,
-        limit_bytes=limit,
-        resident_bytes=resident,
-        sweep_bytes=source.n_bytes,
-        sweeps=best.sweeps,
-        seconds=best.seconds / threads,
-        need=best.need,
-    )
-
-
-def _threads(way: _Way, limit: int, most: int) -> int:
-    return threads_that_fit(way.need, limit, max(1, min(most, len(way.cut.partitions))), way.name)
+    return cheapest(ways, source, dtype, limit, solver, beside=f" with {n_folds} folds" if n_folds else "")
 
 
 def _tile_bytes(dtype: Any, length: int, width: int, more: int) -> int:
@@ -109,7 +67,7 @@ def _tile_bytes(dtype: Any, length: int, width: int, more: int) -> int:
     return int(dtype.itemsize * (length * width + more))
 
 
-def _scatters(source: Source, k: int, n_folds: int, n_others: int, dtype: Any, process: int, fills: bool) -> _Way:
+def _scatters(source: Source, k: int, n_folds: int, n_others: int, dtype: Any, process: int, fills: bool) -> Way:
     n, d = source.shape
     width = d + n_others
     partial = 8 * (max(1, n_folds) * width**2 + 2 * (n_folds + 2) * d)
@@ -126,10 +84,10 @@ def _scatters(source: Source, k: int, n_folds: int, n_others: int, dtype: Any, p
     seconds += sets * 4 / 3 * d**3 / EIGH_RATE
     each = f" for each of {n_folds} folds" if n_folds else ""
     reason = f"the covariance, {width} x {width}{each}, takes {1 + fills} sweep(s) and {show_bytes(partial)}"
-    return _Way(FoldScatters(), "covariance", planned, need, 1 + fills, seconds, reason)
+    return Way(FoldScatters(), "covariance", planned, need, 1 + fills, seconds, reason)
 
 
-def _gram(source: Source, k: int, n_folds: int, n_others: int, dtype: Any, process: int, fills: bool) -> _Way:  # noqa: ARG001
+def _gram(source: Source, k: int, n_folds: int, n_others: int, dtype: Any, process: int, fills: bool) -> Way:  # noqa: ARG001
     n, d = source.shape
     partial = 8 * n * n
     planned = cut(source, 1, partial)
@@ -139,13 +97,13 @@ def _gram(source: Source, k: int, n_folds: int, n_others: int, dtype: Any, proce
     seconds = 2 * source.n_bytes / READ_RATE + d * n * n / SCATTER_RATE * dtype.itemsize / 4
     seconds += (n_folds + 1) * 4 / 3 * n**3 / EIGH_RATE
     reason = f"the n x n Gram matrix, {n} x {n}, holds all training sets and takes one sweep and {show_bytes(partial)}"
-    return _Way(FoldGram(), "gram", planned, need, 2, seconds, reason)
+    return Way(FoldGram(), "gram", planned, need, 2, seconds, reason)
 
 
 def _krylov(
     source: Source, axis: int, k: int, n_folds: int, n_others: int, dtype: Any, process: int, limit: int, tol: float,
     seed: Any,
-) -> _Way:  # fmt: skip
+) -> Way:  # fmt: skip
     n, d = source.shape
     N, sets = source.shape[1 - axis], n_folds + 1
     b = min(block_size(k), N)
@@ -175,7 +133,7 @@ def _krylov(
     seconds = sweeps * (source.n_bytes / READ_RATE + products / PRODUCT_RATE * dtype.itemsize / 4)
     warm = isinstance(source, GenotypeSource) and source.shape[axis] >= WARM_VARIANTS * b
     reason = f"blocks of {sets} x {b} need about {sweeps} sweeps, and bases of {N} x {basis} for {sets} training sets"
-    return _Way(FoldKrylov(b, basis, warm, seed), "krylov", planned, need, sweeps, seconds, reason)
+    return Way(FoldKrylov(b, basis, warm, seed), "krylov", planned, need, sweeps, seconds, reason)
 
 
 def _components_bytes(source: Source, k: int, dtype: Any) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -104,18 +105,20 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class _Option:
-    """One way to do it: its cost in core-seconds, and the memory that it needs."""
+class Way:
+    """One way to do it: its solver, its cost in core-seconds, and the memory that it needs."""
 
+    solver: Any
     name: str
     cut: Cut
     need: Footprint
     sweeps: int
     seconds: float
     reason: str
-    basis: int = 0
-    keep_rows: bool = False
-    warm_start: bool = False
+
+    def threads(self, limit: int, most: int) -> int:
+        """Return how many tasks run at a time: as many as there are, as are wanted, and as fit."""
+        return threads_that_fit(self.need, limit, max(1, min(most, len(self.cut.partitions))), self.name)
 
 
 def plan(
@@ -131,29 +134,45 @@ def plan(
     extra_sweeps : reads that follow the fit, as for scores.
     """
     check_choice("solver", solver, SOLVERS)
-    options = _options(source, k, limit, tol, keep_scatter)
+    ways = _ways(source, k, limit, tol, keep_scatter, seed)
     # The power method needs the least memory and by far the most sweeps: only for those who ask for it.
-    options = [o for o in options if (o.name != "power" if solver == "auto" else o.name == solver)]
-    if not options:
+    ways = [way for way in ways if (way.name != "power" if solver == "auto" else way.name == solver)]
+    if not ways:
         raise InputError(f"solver={solver!r} is not for genotypes; use 'auto', 'gram', 'krylov' or 'power'")
-    fitting = [option for option in options if option.need.peak(1) <= limit]
+    return cheapest(ways, source, tile_dtype(source.dtype), limit, solver, extra_sweeps=extra_sweeps)
+
+
+def cheapest(
+    ways: Sequence[Way], source: Source, dtype: np.dtype[Any], limit: int, asked: str, *, extra_sweeps: int = 0,
+    beside: str = "",
+) -> Plan:  # fmt: skip
+    """Plan the way that takes the least time within the memory limit; refuse if none fits.
+
+    Parameters
+    ----------
+    dtype : of tiles.
+    limit : bytes.
+    asked : the solver that was asked for.
+    extra_sweeps : reads that follow the fit, as for scores.
+    beside : what a refusal says beside solver and shape.
+    """
+    fitting = [way for way in ways if way.need.peak(1) <= limit]
     if not fitting:
-        least = min(options, key=lambda option: option.need.peak(1))
+        least = min(ways, key=lambda way: way.need.peak(1))
         shape = " x ".join(map(str, source.shape))
-        threads_that_fit(least.need, limit, 1, f"{least.name} on {shape}")
-    best = min(fitting, key=lambda option: option.seconds / _threads(option, limit, NOMINAL_THREADS))
-    threads = _threads(best, limit, thread_count())
+        threads_that_fit(least.need, limit, 1, f"{least.name} on {shape}{beside}")
+    best = min(fitting, key=lambda way: way.seconds / way.threads(limit, NOMINAL_THREADS))
+    threads = best.threads(limit, thread_count())
     # Cut along features, the fit itself gives what these sweeps are for.
     sweeps = best.sweeps + (extra_sweeps if best.cut.axis == 0 else 0)
     spare = limit - best.need.peak(threads)
     resident = min(spare * 3 // 4, source.n_bytes) if sweeps > 1 and source.costly and active_client() is None else 0
-    reason = best.reason if solver == "auto" else "as asked"
     return Plan(
-        solver=_build(best, k, seed, keep_scatter),
+        solver=best.solver,
         name=best.name,
-        reason=reason,
+        reason=best.reason if asked == "auto" else "as asked",
         cut=best.cut,
-        dtype=tile_dtype(source.dtype),
+        dtype=dtype,
         threads=threads,
         peak_bytes=best.need.peak(threads) + resident,
         limit_bytes=limit,
@@ -165,19 +184,6 @@ def plan(
     )
 
 
-def _threads(option: _Option, limit: int, most: int) -> int:
-    """Return how many tasks run at a time: as many as there are, as are wanted, and as fit."""
-    return threads_that_fit(option.need, limit, max(1, min(most, len(option.cut.partitions))), option.name)
-
-
-def _build(option: _Option, k: int | None, seed: Any, keep_scatter: bool) -> Solver:
-    if option.name in ("covariance", "gram"):
-        return Dense(keep_scatter)
-    if option.name == "power":
-        return Power(seed)
-    return Krylov(block_size(k), option.basis, option.keep_rows, option.warm_start, seed)
-
-
 def block_size(k: int | None) -> int:
     """Columns of a Krylov block: a few more than the components, so that the last ones converge with the rest.
 
@@ -186,18 +192,18 @@ def block_size(k: int | None) -> int:
     return 32 if k is None else -(-(k + 4) // 8) * 8
 
 
-def _options(source: Source, k: int | None, limit: int, tol: float, keep_scatter: bool) -> list[_Option]:
+def _ways(source: Source, k: int | None, limit: int, tol: float, keep_scatter: bool, seed: Any) -> list[Way]:
     """List each solver with its natural cut, and the iterative ones with both."""
     process = process_bytes()
-    options = []
+    ways = []
     for axis in (1,) if isinstance(source, VariantSource) else (0, 1):
-        options.append(_dense(source, axis, k, process, keep_scatter))
-        options.append(_krylov(source, axis, k, process, limit, tol))
-        options.append(_power(source, axis, k, process))
-    return options
+        ways.append(_dense(source, axis, k, process, keep_scatter))
+        ways.append(_krylov(source, axis, k, process, limit, tol, seed))
+        ways.append(_power(source, axis, k, process, seed))
+    return ways
 
 
-def _dense(source: Source, axis: int, k: int | None, process: int, keep_scatter: bool) -> _Option:
+def _dense(source: Source, axis: int, k: int | None, process: int, keep_scatter: bool) -> Way:
     n_block, N = source.shape[axis], source.shape[1 - axis]
     partial = 8 * N * N
     plan = cut(source, axis, partial)
@@ -209,10 +215,11 @@ def _dense(source: Source, axis: int, k: int | None, process: int, keep_scatter:
     seconds = source.n_bytes / READ_RATE + n_block * N * N / SCATTER_RATE + 4 / 3 * N**3 / EIGH_RATE
     what = "d x d covariance" if axis == 0 else "n x n Gram matrix (the N < d trick)"
     reason = f"the {what}, {N} x {N}, takes one sweep and {show_bytes(partial)}"
-    return _Option("covariance" if axis == 0 else "gram", plan, need, 1 + axis, seconds, reason)
+    name = "covariance" if axis == 0 else "gram"
+    return Way(Dense(keep_scatter), name, plan, need, 1 + axis, seconds, reason)
 
 
-def _krylov(source: Source, axis: int, k: int | None, process: int, limit: int, tol: float) -> _Option:
+def _krylov(source: Source, axis: int, k: int | None, process: int, limit: int, tol: float, seed: Any) -> Way:
     n, d = source.shape
     N = source.shape[1 - axis]
     b = min(block_size(k), N)
@@ -248,10 +255,11 @@ def _krylov(source: Source, axis: int, k: int | None, process: int, limit: int, 
     seconds = total * (source.n_bytes / READ_RATE + (4.0 * n * d * b + orthogonalising) / PRODUCT_RATE)
     reason = f"blocks of {b} need about {sweeps} sweeps, and a basis of {N} x {basis}"
     warm_start = k is not None and isinstance(source, GenotypeSource) and source.shape[axis] >= WARM_VARIANTS * b
-    return _Option("krylov", plan, need, total, seconds, reason, basis, keep_rows, warm_start)
+    solver = Krylov(block_size(k), basis, keep_rows, warm_start, seed)
+    return Way(solver, "krylov", plan, need, total, seconds, reason)
 
 
-def _power(source: Source, axis: int, k: int | None, process: int) -> _Option:
+def _power(source: Source, axis: int, k: int | None, process: int, seed: Any) -> Way:
     n, d = source.shape
     N = source.shape[1 - axis]
     plan = cut(source, axis, 8 * N)
@@ -266,7 +274,7 @@ def _power(source: Source, axis: int, k: int | None, process: int) -> _Option:
     )
     sweeps = POWER_SWEEPS * count
     seconds = (sweeps + axis) * (source.n_bytes / READ_RATE + 8.0 * n * d / PRODUCT_RATE)
-    return _Option("power", plan, need, sweeps + axis, seconds, "the power method with peeling")
+    return Way(Power(seed), "power", plan, need, sweeps + axis, seconds, "the power method with peeling")
 
 
 def _components_bytes(source: Source, axis: int, k: int | None) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 
 import numpy as np
@@ -55,6 +56,17 @@ def begun(monkeypatch):
 
     monkeypatch.setattr("streampca.sweeps.run_partition", watched)
     return seen
+
+
+@pytest.fixture(scope="session")
+def two_workers():
+    """A cluster of two worker processes of one thread each, which takes seconds to start: one for all tests."""
+    from distributed import LocalCluster
+
+    with LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=logging.CRITICAL
+    ) as local:
+        yield local
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 import dask
 import dask.array
 import numpy as np
@@ -62,29 +60,18 @@ def test_same_bits_of_a_dask_array_on_any_number_of_threads(tmp_path, solver):
     assert_same_bits(one, found_by(x, solver, 4))
 
 
-@pytest.fixture(scope="module")
-def cluster():
-    """Two worker processes of one thread each."""
-    from distributed import LocalCluster
-
-    with LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=logging.CRITICAL
-    ) as local:
-        yield local
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["zarr", "dask"])
 @pytest.mark.parametrize("solver", ENGINES)
 @pytest.mark.usefixtures("small_partitions")
-def test_same_bits_on_two_processes(tmp_path, cluster, solver, kind):
+def test_same_bits_on_two_processes(tmp_path, two_workers, solver, kind):
     from distributed import Client
 
     path = stored(tmp_path, solver)
     given = path if kind == "zarr" else dask.array.from_zarr(path).rechunk((500, 500))
     here = found_by(given, solver, 2)
     steps = []
-    with Client(cluster):
+    with Client(two_workers):
         assert active_client() is not None
         there = found_by(given, solver, 2, progress=steps.append)
         scores = PCA(4, solver=solver).fit_transform(given)
@@ -95,10 +82,10 @@ def test_same_bits_on_two_processes(tmp_path, cluster, solver, kind):
 
 
 @pytest.mark.slow
-def test_one_partition_is_enough_for_a_cluster(cluster):
+def test_one_partition_is_enough_for_a_cluster(two_workers):
     from distributed import Client
 
     x = data()
-    with Client(cluster):
+    with Client(two_workers):
         model = PCA(3).fit(x)
     assert_same_bits(model._found, PCA(3).fit(x)._found)

@@ -695,14 +695,11 @@ def test_same_bits_on_any_number_of_threads(many, solver, tol):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.usefixtures("small_partitions")
-def test_same_bits_on_processes(many):
-    from distributed import Client, LocalCluster
+def test_same_bits_on_processes(many, two_workers):
+    from distributed import Client
 
     here = [fit(many, 3, solver, maf=0.05) for solver in ("gram", "krylov")]
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster,
-        Client(cluster),
-    ):
+    with Client(two_workers):
         there = [fit(many, 3, solver, maf=0.05) for solver in ("gram", "krylov")]
     for a, b in zip(here, there, strict=True):
         assert_same_bits(a, b)

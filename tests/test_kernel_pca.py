@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 
 import dask
@@ -508,17 +507,13 @@ def test_any_number_of_threads_gives_the_same_bits(tmp_path, options, dtype):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_partitions")
-def test_same_bits_on_two_processes(tmp_path):
-    from distributed import Client, LocalCluster
+def test_same_bits_on_two_processes(tmp_path, two_workers):
+    from distributed import Client
 
     path = stored(tmp_path, curve(900))
     cases = [(path, options) for options in WAYS[2:5]] + [(dask.array.from_zarr(path).rechunk((300, 5)), {})]
     here = [everything(x, **options) for x, options in cases]
-    options = {"dashboard_address": ":0", "silence_logs": logging.CRITICAL}
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, **options) as cluster,
-        Client(cluster),
-    ):
+    with Client(two_workers):
         there = [everything(x, **options) for x, options in cases]
     for one, other in zip(here, there, strict=True):
         assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 import dask
 import dask.array
 import numpy as np
@@ -401,17 +399,12 @@ def test_same_bits_on_any_number_of_threads(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_partitions")
-def test_same_bits_on_two_processes(tmp_path):
-    from distributed import Client, LocalCluster
+def test_same_bits_on_two_processes(tmp_path, two_workers):
+    from distributed import Client
 
     path = stored(tmp_path)
     here = fitted_by(path, 2)
-    with (
-        LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=logging.CRITICAL
-        ) as cluster,
-        Client(cluster),
-    ):
+    with Client(two_workers):
         there = fitted_by(path, 2)
     assert_same_bits(here, there)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import subprocess
 import sys
 
@@ -538,22 +537,20 @@ def test_same_bits_on_any_number_of_threads(tmp_path, cut):  # noqa: F811
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_partitions")
-def test_same_bits_on_two_processes(tmp_path):
-    from distributed import Client, LocalCluster
+def test_same_bits_on_two_processes(tmp_path, two_workers):
+    from distributed import Client
 
-    options = {"dashboard_address": ":0", "silence_logs": logging.CRITICAL}
-    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, **options) as cluster:
-        for way, (shape, chunks) in LAYOUTS.items():
-            (tmp_path / way).mkdir()
-            path = stored(tmp_path / way, shape, chunks)
-            lazy = dask.array.from_zarr(path).rechunk((300, -1))
-            both = (path, lazy) if way == ROWS else (path,)
-            with cut_along(way):
-                here = [everything(PPCA(3, max_iter=2), given) for given in both]
-                with Client(cluster):
-                    there = [everything(PPCA(3, max_iter=2), given) for given in both]
-            for one, other in zip(here, there, strict=True):
-                assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+    for way, (shape, chunks) in LAYOUTS.items():
+        (tmp_path / way).mkdir()
+        path = stored(tmp_path / way, shape, chunks)
+        lazy = dask.array.from_zarr(path).rechunk((300, -1))
+        both = (path, lazy) if way == ROWS else (path,)
+        with cut_along(way):
+            here = [everything(PPCA(3, max_iter=2), given) for given in both]
+            with Client(two_workers):
+                there = [everything(PPCA(3, max_iter=2), given) for given in both]
+        for one, other in zip(here, there, strict=True):
+            assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
 
 
 @pytest.mark.parametrize(("shape", "chunks"), [((10**6, 1000), (10_000, 1000)), ((2000, 10**6), (2000, 1000))])

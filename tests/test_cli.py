@@ -1,4 +1,4 @@
-"""The command line, run as a user runs it: in a process of its own."""
+"""The command line: a few times as a user runs it, in a process of its own; else in this one, which takes no start."""
 
 from __future__ import annotations
 
@@ -64,46 +64,48 @@ def test_pca_writes_a_store_that_plain_xarray_opens(tmp_path, data):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["r.zarr", "x.npy", "x.zarr"]
 
 
-def test_json_says_what_the_table_says(tmp_path, data):  # noqa: ARG001
-    done = run("pca", "x.npy", "-k", "0.9", "--json", "--quiet", cwd=tmp_path)
-    said = json.loads(done.stdout)
-    assert done.stderr == ""
+@pytest.mark.usefixtures("data")
+def test_json_says_what_the_table_says(tmp_path, here):
+    _, out, err = here("pca", "x.npy", "-k", "0.9", "--json", "--quiet")
+    said = json.loads(out)
+    assert err == ""
     assert sum(said["explained_variance_ratio"]) > 0.9 > sum(said["explained_variance_ratio"][:-1])
     assert said["converged"] is True
     assert (tmp_path / said["result"]).name == "x.pca.zarr"
-    again = json.loads(run("info", "x.pca.zarr", "--json", cwd=tmp_path).stdout)
+    again = json.loads(here("info", "x.pca.zarr", "--json")[1])
     assert again["explained_variance"] == said["explained_variance"]
 
 
-def test_plan_reads_nothing_and_writes_nothing(tmp_path):
+def test_plan_reads_nothing_and_writes_nothing(tmp_path, here):
     array = zarr.create_array(tmp_path / "big.zarr", shape=(10**7, 10**4), chunks=(1000, 10**4), dtype="f4")
     assert array.nchunks_initialized == 0
-    done = run("pca", "big.zarr", "-k", 20, "--plan", "--memory", "2GB", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "solver" in done.stdout
-    assert "400 GB" in done.stdout
+    code, out, err = here("pca", "big.zarr", "-k", 20, "--plan", "--memory", "2GB")
+    assert code == 0, err
+    assert "solver" in out
+    assert "400 GB" in out
     assert [p.name for p in tmp_path.iterdir()] == ["big.zarr"]
-    plan = json.loads(run("pca", "big.zarr", "-k", 20, "--plan", "--json", "--memory", "2GB", cwd=tmp_path).stdout)
+    plan = json.loads(here("pca", "big.zarr", "-k", 20, "--plan", "--json", "--memory", "2GB")[1])
     assert plan["peak_bytes"] <= 2e9
 
 
-def test_info_describes_data(tmp_path, data):  # noqa: ARG001
-    done = run("info", "x.zarr", cwd=tmp_path)
-    assert "300 (sample)" in done.stdout
-    assert "64 x 40" in done.stdout
+@pytest.mark.usefixtures("data")
+def test_info_describes_data(here):
+    _, out, _ = here("info", "x.zarr")
+    assert "300 (sample)" in out
+    assert "64 x 40" in out
 
 
-def test_overwrite_is_asked_for_and_spares_what_is_not_ours(tmp_path, data):  # noqa: ARG001
-    assert run("pca", "x.zarr", "-k", 2, "--out", "r.zarr", cwd=tmp_path).returncode == 0
-    again = run("pca", "x.zarr", "-k", 3, "--out", "r.zarr", cwd=tmp_path)
-    assert again.returncode == 2
-    assert "--overwrite" in again.stderr
-    assert run("pca", "x.zarr", "-k", 3, "--out", "r.zarr", "--overwrite", cwd=tmp_path).returncode == 0
+@pytest.mark.usefixtures("data")
+def test_overwrite_is_asked_for_and_spares_what_is_not_ours(tmp_path, here):
+    assert here("pca", "x.zarr", "-k", 2, "--out", "r.zarr")[0] == 0
+    code, _, err = here("pca", "x.zarr", "-k", 3, "--out", "r.zarr")
+    assert code == 2
+    assert "--overwrite" in err
+    assert here("pca", "x.zarr", "-k", 3, "--out", "r.zarr", "--overwrite")[0] == 0
     assert streampca.load(tmp_path / "r.zarr").sizes["component"] == 3
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "keep").write_text("me")
-    refused = run("pca", "x.zarr", "--out", "mine", "--overwrite", cwd=tmp_path)
-    assert refused.returncode == 2
+    assert here("pca", "x.zarr", "--out", "mine", "--overwrite")[0] == 2
     assert (tmp_path / "mine" / "keep").read_text() == "me"
 
 
@@ -140,7 +142,8 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_input_is_one_line_with_exit_code_2_and_touches_nothing(tmp_path, data, name):  # noqa: ARG001
+@pytest.mark.usefixtures("data")
+def test_bad_input_is_one_line_with_exit_code_2_and_touches_nothing(tmp_path, here, name):
     np.save(tmp_path / "text.npy", np.array([["a", "b"], ["c", "d"]]))
     np.save(tmp_path / "objects.npy", np.array([[1, None]], dtype=object), allow_pickle=True)
     np.save(tmp_path / "empty.npy", np.empty((0, 4)))
@@ -159,13 +162,24 @@ def test_bad_input_is_one_line_with_exit_code_2_and_touches_nothing(tmp_path, da
     zarr.create_group(tmp_path / "half.zarr", attributes={"kind": "pca", "format_version": 1})
     before = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*")}
     arguments, cure = BAD[name]
-    done = run(*arguments, "--quiet" if "pca" in arguments else "--json", cwd=tmp_path)
-    assert done.returncode == 2, done.stderr
-    assert done.stdout == ""
-    assert done.stderr.startswith("streampca: ")
-    assert done.stderr.count("\n") == 1
-    assert cure in done.stderr
+    code, out, err = here(*arguments, "--quiet" if "pca" in arguments else "--json")
+    assert_refused(code, out, err, cure)
     assert {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*")} == before
+
+
+@pytest.mark.parametrize("name", ["missing path", "unknown option"])
+def test_a_process_ends_with_the_same_line_and_exit_code(tmp_path, name):
+    arguments, cure = BAD[name]
+    done = run(*arguments, cwd=tmp_path)
+    assert_refused(done.returncode, done.stdout, done.stderr, cure)
+
+
+def assert_refused(code, out, err, cure):
+    assert code == 2, err
+    assert out == ""
+    assert err.startswith("streampca: ")
+    assert err.count("\n") == 1
+    assert cure in err
 
 
 def test_help_and_import_do_not_load_heavy_parts(tmp_path):
@@ -193,7 +207,7 @@ def test_version():
     assert done.stdout == f"streampca, version {streampca.__version__}\n"
 
 
-def test_netcdf_field_keeps_its_labels(tmp_path):
+def test_netcdf_field_keeps_its_labels(tmp_path, here):
     rng = np.random.default_rng(0)
     field = xr.DataArray(
         rng.normal(size=(30, 5, 7)),
@@ -202,8 +216,8 @@ def test_netcdf_field_keeps_its_labels(tmp_path):
         name="t2m",
     )
     field.to_netcdf(tmp_path / "f.nc", engine="h5netcdf")
-    done = run("pca", "f.nc", "-k", 2, "--sample-dims", "time", "--out", "eof.zarr", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    code, _, err = here("pca", "f.nc", "-k", 2, "--sample-dims", "time", "--out", "eof.zarr")
+    assert code == 0, err
     result = xr.open_zarr(tmp_path / "eof.zarr")
     assert result["components"].dims == ("component", "lat", "lon")
     np.testing.assert_array_equal(result["lat"], field["lat"])
@@ -250,12 +264,12 @@ def test_peak_memory_stays_under_the_limit(tmp_path, name, solver, tall):
     assert peak < 380e6
 
 
-def test_demo_digits_draws_a_picture_and_a_page(tmp_path):
-    done = run("demo", "digits", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "21 of 64 components explain 90%" in done.stdout
+def test_demo_digits_draws_a_picture_and_a_page(tmp_path, here):
+    code, out, err = here("demo", "digits")
+    assert code == 0, err
+    assert "21 of 64 components explain 90%" in out
     assert (tmp_path / "demo-output" / "digits.png").read_bytes().startswith(b"\x89PNG")
-    assert done.stdout.splitlines()[-1] == f"report: {Path('demo-output', 'digits.html')}"
+    assert out.splitlines()[-1] == f"report: {Path('demo-output', 'digits.html')}"
     assert "scikit-learn&#x27;s digits" in (tmp_path / "demo-output" / "digits.html").read_text()
 
 

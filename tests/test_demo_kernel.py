@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers import run
 from sklearn.datasets import load_digits, make_circles, make_swiss_roll
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
@@ -101,10 +100,10 @@ def test_kernel_pca_of_noisy_digits_leaves_less_noise_than_pca(digits):
     assert squared(model.denoise(noisy), clean) < 0.8 * linear
 
 
-def test_demo_kernel_draws_both_pictures(tmp_path):
-    done = run("demo", "kernel", "--out", "here", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "100.0% of the points" in done.stdout
+def test_demo_kernel_draws_both_pictures(tmp_path, here):
+    code, out, err = here("demo", "kernel", "--out", "here")
+    assert code == 0, err
+    assert "100.0% of the points" in out
     for name in ("kernel.png", "denoising.png"):
-        assert f"picture: here/{name}" in done.stdout
+        assert f"picture: here/{name}" in out
         assert (tmp_path / "here" / name).read_bytes().startswith(b"\x89PNG")

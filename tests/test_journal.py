@@ -90,7 +90,7 @@ def test_every_model_is_the_same_when_stopped_and_gone_on_with(case, data, tmp_p
     rng = np.random.default_rng(1)
     stops = 0
     while True:
-        steps = iter(range(int(rng.integers(1, max(12, needed // 12)))))
+        steps = iter(range(int(rng.integers(1, max(12, needed // 5)))))
         try:
             with Journal(tmp_path / "checkpoint", interval=0.0).active():
                 found = fit(case, data, tmp_path / "store", lambda step, steps=steps: stop_after(step, steps))

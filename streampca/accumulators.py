@@ -104,8 +104,21 @@ def centre_by_own_mean(raw: Array, T: Array, *, gaps: bool = False) -> Moments:
     T -= mean.astype(T.dtype)
     if absent is not None:
         T[absent] = 0
-    m2 = sum(np.einsum("ij,ij->j", part, part).astype(np.float64) for part in parts)
-    return Moments(count, first + mean, np.asarray(m2), missing)
+    m2 = np.asarray(sum(np.einsum("ij,ij->j", part, part).astype(np.float64) for part in parts))
+    _not_lost(m2, T)
+    return Moments(count, first + mean, m2, missing)
+
+
+def _not_lost(m2: Array, T: Array) -> None:
+    """Sum squares again, in place, where they may have been too small for the type of the tile: as float64.
+
+    Squares that are too small even for that leave the smallest positive number: a feature that varies is not constant.
+    """
+    small = m2 < len(T) * np.finfo(T.dtype).tiny / np.finfo(T.dtype).eps
+    if small.any():
+        for j in np.flatnonzero(small & T.any(axis=0)):
+            column = T[:, j].astype(np.float64)
+            m2[j] = max(float(column @ column), float(np.finfo(np.float64).tiny))
 
 
 def between_means(a: Moments, b: Moments) -> Array:

@@ -135,10 +135,10 @@ def run_partition(
 def combine(statistic: Statistic, merges_means: bool, a: Partial, b: Partial) -> Partial:
     """Merge two partials, a before b."""
     statistic = _here(statistic)
-    value = statistic.combine(a.value, b.value)
-    moments = a.moments + b.moments
-    if merges_means and moments:
-        with one_blas_thread:
+    with one_blas_thread, np.errstate(over="ignore", invalid="ignore"):
+        value = statistic.combine(a.value, b.value)
+        moments = a.moments + b.moments
+        if merges_means and moments:
             moments = (_merge_means(statistic, value, list(moments)),)
     return Partial(value, moments, a.defects + b.defects, a.n_bytes + b.n_bytes, a.missing + b.missing)
 

@@ -16,7 +16,7 @@ from streampca.accumulators import Moments, Scatter, between_means, centre_by_ow
 from streampca.errors import InputError
 from streampca.models.components import Components, Request, signed
 from streampca.scaling import SCALES, check_choice, scale_of
-from streampca.solvers.base import certify, is_null, null_advice, shortfall
+from streampca.solvers.base import certify, is_null, null_advice, shortfall, total_variance
 from streampca.solvers.dense import leading_pairs
 from streampca.sweeps import one_blas_thread
 
@@ -99,10 +99,7 @@ def components_of(summary: Summary, request: Request) -> Components:
     wanted = request.wanted((n, d))
     check_choice("scale of batches", request.scale, SCALES)
     scale = scale_of(summary.moments, request.scale, n)
-    variance = summary.moments.variance(n)
-    trace = float(np.sum(variance if scale is None else variance / scale**2))
-    if trace <= 0:
-        raise InputError("all samples so far are the same (total variance is zero); there is nothing to find")
+    trace = total_variance(summary.moments, scale, n, np.dtype(np.float64), "the batches")
     divide = 1.0 if scale is None else scale
     if summary.scatter is not None:
         S = summary.scatter / (n - 1) / divide / np.reshape(divide, (-1, 1))

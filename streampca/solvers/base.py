@@ -118,8 +118,10 @@ def left_out(filter: Filter | None, moments: Moments) -> str:
     return ", ".join(f"{int(mask.sum())} {why}" for why, mask in reasons.items() if mask.any())
 
 
-# Below this, squares of float32 values lose their digits.
-TINY_VARIANCE = 1e-30
+# The total variance for which products of tiles, and squares of these products, keep all their digits in each type.
+VARIANCES = {"float32": (1e-30, 1e30), "float64": (1e-130, 1e130)}
+# The variance of each feature that may be scaled by it: sums of its squares keep theirs.
+SCALED_VARIANCES = {"float32": (1e-30, 1e30), "float64": (1e-280, 1e280)}
 
 
 def know_scaling(sweeps: Sweeps, moments: Moments) -> float:
@@ -132,20 +134,43 @@ def know_scaling(sweeps: Sweeps, moments: Moments) -> float:
             raise SamplesLeftOut(full)
     scale = scale_of(moments, matrix.scale, n_samples, matrix.filter, matrix.divisor)
     sweeps.matrix = matrix.with_scaling(Scaling(moments.mean, scale))
-    variance = moments.variance(n_samples)
-    trace = float(np.sum(variance if scale is None else variance / scale**2))
-    tiny = (variance > 0) & (variance < TINY_VARIANCE)
-    if scale is not None and np.isinf(scale).all():
+    if scale is not None and np.isinf(scale).all() and np.isfinite(moments.m2).all():
         raise InputError(f"{matrix.source.name}: no variant is left: {left_out(matrix.filter, moments)}")
-    if sweeps.matrix.dtype != np.float64 and (tiny.any() or not 0 < trace < np.inf):
+    return total_variance(moments, scale, n_samples, matrix.dtype, matrix.source.name)
+
+
+def total_variance(moments: Moments, scale: Array | None, n_samples: int, dtype: np.dtype[Any], name: str) -> float:
+    """Return the sum of the features' variances, once scaled, after checking that products of tiles can hold them."""
+    variance = moments.variance(n_samples)
+    if scale is None:
+        trace = float(variance.sum())
+    else:
+        least, most = SCALED_VARIANCES[str(dtype)]
+        # Not the other way round: what is no number is out of range, too.
+        outside = ~((variance >= least) & (variance <= most) | (variance == 0))
+        if outside.any():
+            if dtype != np.float64:
+                raise NeedsFloat64
+            worst = int(outside.argmax())
+            raise _out_of_range(f"{name}: feature {worst} (counted from 0)", float(variance[worst]), least, most)
+        trace = float(np.sum(variance / scale**2))
+    least, most = VARIANCES[str(dtype)]
+    if dtype != np.float64 and not least <= trace <= most:
         raise NeedsFloat64
-    if not np.isfinite(trace):
-        raise InputError(f"{sweeps.matrix.source.name}: the variance overflows; divide the data by a large number")
-    if trace <= 0:
-        raise InputError(
-            f"{sweeps.matrix.source.name}: all samples are the same (total variance is zero); there is nothing to find"
-        )
+    if trace == 0:
+        raise InputError(f"{name}: all samples are the same (total variance is zero); there is nothing to find")
+    if not least <= trace <= most:
+        raise _out_of_range(name, trace, least, most)
     return trace
+
+
+def _out_of_range(what: str, variance: float, least: float, most: float) -> InputError:
+    """Return the refusal of values whose squares a float64 does not hold."""
+    size, flow, cure = ("small", "under", "multiply") if variance < least else ("large", "over", "divide")
+    return InputError(
+        f"{what}: values are too {size}: the variance {flow}flows, or nearly (it must be {least:g} to {most:g}); "
+        f"{cure} them by a large number"
+    )
 
 
 def first_sweep(sweeps: Sweeps, statistic: Statistic, label: str) -> tuple[Any, Moments, float]:
@@ -176,6 +201,27 @@ def rounding(sweeps: Sweeps, statistic: Statistic, dense: bool) -> float:
     scaled = 0.0 if matrix.scale is None or isinstance(matrix.source, GenotypeSource) else length
     grown = along + (2 if dense else 1) * np.sqrt(matrix.n_full)
     return float(unit * (8 + scaled + grown / np.sqrt(np.clip(matrix.n_block / t, 1, 64))))
+
+
+def far_means(sweeps: Sweeps, largest: float) -> float:
+    """Error in S relative to its largest eigenvalue, from means that are held, and values that are read, as float64.
+
+    Off by e = eps |mean| (over all features, scaled), rows of A make an error of 2 sqrt(lambda) e + e^2 in S at most.
+    """
+    scaling = sweeps.matrix.scaling
+    if scaling is None or largest <= 0:
+        return 0.0
+    with np.errstate(over="ignore"):
+        centre = scaling.mean if scaling.scale is None else scaling.mean / scaling.scale
+        off = np.finfo(np.float64).eps * np.linalg.norm(centre) / np.sqrt(largest)
+        return float(2 * off + off**2)
+
+
+def cure_of(sweeps: Sweeps, largest: float, wanted: Wanted, otherwise: str) -> str:
+    """Say what helps where the means are so far off that double precision does not reach the tolerance."""
+    if far_means(sweeps, largest) < wanted.tol:
+        return otherwise
+    return "the means are too large beside the deviations for double precision; take a constant off each feature first"
 
 
 def certify(values: Array, residuals: Array, floor: float) -> Array:

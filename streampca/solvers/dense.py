@@ -18,6 +18,8 @@ from streampca.solvers.base import (
     Solution,
     Wanted,
     certify,
+    cure_of,
+    far_means,
     is_null,
     know_scaling,
     learn_moments,
@@ -68,11 +70,12 @@ class Dense:
             kept = S * scale[:, None] * scale[None, :]
         S /= matrix.source.shape[0] - 1
         values, vectors, following = leading_pairs(S, wanted, trace)
-        floor = rounding(sweeps, Scatter(), dense=True)
+        largest = float(values[0])
+        floor = rounding(sweeps, Scatter(), dense=True) + far_means(sweeps, largest)
         certificate = certify(values, np.zeros_like(values), floor)
         null = is_null(values, len(S)) & (matrix.dtype == np.float64)
         cure = "the eigenvalue is too small beside the largest for double precision; ask for fewer components"
-        advice = shortfall(certificate, null, wanted, cure)
+        advice = shortfall(certificate, null, wanted, cure_of(sweeps, largest, wanted, cure))
         return Solution(
             values, vectors, certificate, trace, moments, scaling,
             converged=not advice, advice=advice or null_advice(null), following=following, scatter=kept,

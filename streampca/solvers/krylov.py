@@ -27,6 +27,8 @@ from streampca.solvers.base import (
     Solution,
     Wanted,
     certify,
+    cure_of,
+    far_means,
     first_sweep,
     is_null,
     null_advice,
@@ -82,7 +84,8 @@ class Krylov:
         while True:
             basis.expand(self._taken_apart(W, basis) / (n_samples - 1))
             values, residuals = basis.ritz()
-            floor = rounding(sweeps, Product(block), dense=False)
+            largest = float(values[0])
+            floor = rounding(sweeps, Product(block), dense=False) + far_means(sweeps, largest)
             certificate = certify(values, residuals, floor)
             null = is_null(values, N) & (sweeps.matrix.dtype == np.float64)
             count = wanted.count(values, trace)
@@ -113,7 +116,8 @@ class Krylov:
             else:
                 W, _ = sweeps.run(statistic, "krylov")
         vectors = basis.vectors(count)
-        advice = shortfall(certificate[:count], null[:count], wanted, self.cure(sweeps, basis))
+        cure = cure_of(sweeps, largest, wanted, self.cure(sweeps, basis))
+        advice = shortfall(certificate[:count], null[:count], wanted, cure)
         if wanted.count(values[:count], trace) is None and not advice:
             advice = f"only {count} components were found under the memory limit; raise it"
         scaling = sweeps.matrix.scaling

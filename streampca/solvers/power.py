@@ -19,6 +19,8 @@ from streampca.solvers.base import (
     Solution,
     Wanted,
     certify,
+    cure_of,
+    far_means,
     first_sweep,
     is_null,
     null_advice,
@@ -63,7 +65,8 @@ class Power:
             # What lies along vectors already found is their error, not that of v.
             rest = Sv - theta * v
             residual = float(np.linalg.norm(rest - V @ (V.T @ rest)))
-            floor = rounding(sweeps, statistic, dense=False) * max(theta, *values, 0.0)
+            largest = max(theta, *map(float, values), 0.0)
+            floor = (rounding(sweeps, statistic, dense=False) + far_means(sweeps, largest)) * largest
             exhausted = sweeps.n_sweeps >= self.max_sweeps
             sweeps.note = f"component {len(values) + 1}, certificate {(residual + floor) / max(theta, 1e-300):.1e}"
             if residual + floor > wanted.tol * theta and residual <= 2 * floor and use_float64(sweeps, wanted.tol):
@@ -90,14 +93,19 @@ class Power:
         self, sweeps: Sweeps, wanted: Wanted, V: Array, SV: Array, trace: float, moments: Moments
     ) -> Solution:
         """Turn the vectors found into the best ones of their span (Rayleigh-Ritz), in order, with certificates."""
+        # What one vector has of another is small, but grows with the certificates: S V goes along.
+        V, R = np.linalg.qr(V)
+        SV = np.linalg.solve(R.T, SV.T).T
         T = V.T @ SV
         values, Y = np.linalg.eigh((T + T.T) / 2)
         values, Y = np.maximum(values[::-1], 0.0), Y[:, ::-1]
         vectors = V @ Y
         residuals = np.linalg.norm(SV @ Y - vectors * values, axis=0)
-        certificate = certify(values, residuals, rounding(sweeps, Product(V[:, :1]), dense=False))
+        largest = float(values[0])
+        floor = rounding(sweeps, Product(V[:, :1]), dense=False) + far_means(sweeps, largest)
+        certificate = certify(values, residuals, floor)
         null = is_null(values, len(V)) & (sweeps.matrix.dtype == np.float64)
-        advice = shortfall(certificate, null, wanted, self._cure(sweeps))
+        advice = shortfall(certificate, null, wanted, cure_of(sweeps, largest, wanted, self._cure(sweeps)))
         if wanted.count(values, trace) is None and not advice:
             advice = (
                 f"only {len(values)} components were found in {sweeps.n_sweeps} sweeps; use solver='krylov' for more"

@@ -96,9 +96,9 @@ def test_the_driver_killed_on_threads(genotypes, tmp_path):
     expected, needed = alone(genotypes, tmp_path)
     config = write_config(tmp_path / "killed.yaml", genotypes, tmp_path / "killed.zarr", model=MODEL)
     with watched(tmp_path / "killed", config, delay=DELAY) as run:
-        kill_and_go_on(run, ["driver"] * 4, sum(needed.values()), np.random.default_rng(1))
+        kill_and_go_on(run, ["driver"] * 6, sum(needed.values()), np.random.default_rng(1))
         # Lost are two partitions at work, and those that the record leaves out as small.
-        assert_little_was_done_twice(run, needed, 4, 60, each=8)
+        assert_little_was_done_twice(run, needed, 6, 60, each=8)
     assert bits(tmp_path / "killed.zarr") == expected
     assert not (tmp_path / "killed.zarr.unfinished").exists()
 
@@ -109,7 +109,7 @@ def test_drivers_and_workers_killed(seed, data, undisturbed, tmp_path):
     expected, needed = undisturbed
     config = write_config(tmp_path / "killed.yaml", data, tmp_path / "killed.zarr", model=MODEL, engine=PROCESSES)
     rng = np.random.default_rng(seed)
-    kinds = [str(kind) for kind in rng.permutation(KINDS)]
+    kinds = [str(kind) for kind in rng.permutation(KINDS * 2)]
     with watched(tmp_path / "killed", config, delay=DELAY) as run:
         kill_and_go_on(run, kinds, sum(needed.values()), rng)
         # A worker takes with it what it holds and has not handed over, and the driver what it has not put on record:
@@ -218,7 +218,7 @@ def test_one_run_at_a_time_each_stop_can_be_gone_on_from_and_status_says_it(data
         run.whole()
         assert bits(output) == expected
         # One kill and three stops.
-        assert_little_was_done_twice(run, needed, 4, 60, each=8)
+        assert_little_was_done_twice(run, needed, 6, 60, each=8)
     found = status_of(here, output)
     assert (found["state"], found["attempts"]) == ("finished", 5)
 

@@ -11,18 +11,16 @@ import json
 import os
 import subprocess
 import sys
-import time
 from functools import partial
 from multiprocessing import Process
 from pathlib import Path
 
 import numpy as np
 import zarr
+from measuring import HERE, THREADS, missed, run
 from zarr.codecs import ZstdCodec
 
 K = 20
-THREADS = 2
-HERE = Path(__file__).parent
 SETS = {
     # name: samples, features, chunk
     "tall": (400_000, 1_000, (10_000, 1_000)),
@@ -80,32 +78,36 @@ def exact_components(path: Path) -> np.ndarray:
     return vectors.T
 
 
-def missed(components: np.ndarray, exact: np.ndarray) -> float:
-    """1 - MEV: mean over the true components of the squared length that the found subspace misses."""
-    basis = np.linalg.qr(components.astype("f8").T)[0]
-    return float(max(0.0, 1 - (np.linalg.norm(exact @ basis, axis=1) ** 2).mean()))
+def made(name: str, folder: Path, small: bool) -> tuple[Path, tuple[int, int], tuple[int, int]]:
+    """Make the data and the exact answer if they are not there; returns where they are, the shape and the chunks."""
+    n, d, chunk = SETS[name]
+    if small:
+        n, d = (n // 10, d) if n > d else (n, d // 10)
+    data = folder / f"{name}{'-small' if small else ''}.zarr"
+    # In processes of their own, so that this one stays small.
+    for step in (partial(simulate, data, n, d, chunk), partial(exact_components, data)):
+        worker = Process(target=step)
+        worker.start()
+        worker.join()
+        if worker.exitcode != 0:
+            raise RuntimeError(f"{data} could not be made")
+    return data, (n, d), chunk
 
 
-def run(tool: str, name: str, data: Path, out: Path) -> tuple[float, float]:
-    """Run one tool as its own process; returns seconds and peak megabytes."""
+def command_of(tool: str, name: str, data: Path, out: Path) -> list[str]:
+    """Return the command that runs one tool."""
     if tool.startswith("streampca"):
-        command = ["streampca", "pca", str(data), "-k", str(K), "--out", str(out), "--overwrite", "--quiet",
-                   "--threads", str(THREADS), "--memory", MEMORY[name, tool]]  # fmt: skip
-    else:
-        command = [sys.executable, str(HERE / "dense_peers.py"), tool, str(data), str(out), str(K)]
-    env = (
-        os.environ
-        | {f"{v}_NUM_THREADS": str(THREADS) for v in ("OMP", "OPENBLAS", "MKL", "NUMBA")}
-        | {"DASK_NUM_WORKERS": str(THREADS)}
-    )
-    started = time.perf_counter()
-    process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    output = process.stdout.read()
-    _, status, usage = os.wait4(process.pid, 0)
-    seconds = time.perf_counter() - started
-    if os.waitstatus_to_exitcode(status) != 0:
-        raise RuntimeError(f"{tool} failed on {name}:\n{output}")
-    return seconds, usage.ru_maxrss / 1e3 * 1.024
+        return ["streampca", "pca", str(data), "-k", str(K), "--out", str(out), "--overwrite", "--quiet",
+                "--threads", str(THREADS), "--memory", MEMORY[name, tool]]  # fmt: skip
+    return [sys.executable, str(HERE / "dense_peers.py"), tool, str(data), str(out), str(K)]
+
+
+def measured(tool: str, name: str, data: Path, out: Path) -> tuple[float, float]:
+    """Run one tool as its own process; returns seconds and peak megabytes."""
+    row = run(command_of(tool, name, data, out), out.with_name(f"{out.name}.log"))
+    if "failed" in row:
+        raise RuntimeError(f"{tool} failed on {name}: {row['failed']}")
+    return row["seconds"], row["megabytes"]
 
 
 def components_in(tool: str, out: Path) -> np.ndarray:
@@ -133,15 +135,7 @@ def main() -> None:
     arguments.folder.mkdir(exist_ok=True)
     report: dict[str, object] = {"cores": os.cpu_count(), "threads": THREADS, "k": K}
     for name in arguments.sets:
-        n, d, chunk = SETS[name]
-        if arguments.small:
-            n, d = (n // 10, d) if n > d else (n, d // 10)
-        data = arguments.folder / f"{name}{'-small' if arguments.small else ''}.zarr"
-        # In processes of their own: a child's peak memory would count what this one holds.
-        for step in (partial(simulate, data, n, d, chunk), partial(exact_components, data)):
-            worker = Process(target=step)
-            worker.start()
-            worker.join()
+        data, (n, d), chunk = made(name, arguments.folder, arguments.small)
         exact = exact_components(data)
         bound = floor(data, name)
         print(f"\n{name}: {n:,} x {d:,} float32, chunks {chunk[0]:,} x {chunk[1]:,}, k = {K}, {THREADS} threads")
@@ -150,12 +144,12 @@ def main() -> None:
         rows: dict[str, dict[str, float]] = {}
         for tool in TOOLS[name]:
             out = arguments.folder / f"{name}.{tool}"
-            runs = [run(tool, name, data, out) for _ in range(arguments.repeat)]
+            runs = [measured(tool, name, data, out) for _ in range(arguments.repeat)]
             seconds, megabytes = min(runs)
-            rows[tool] = {"seconds": seconds, "megabytes": megabytes, "missed": missed(components_in(tool, out), exact)}
-            row = rows[tool]
+            short = missed(components_in(tool, out).T, exact.T)
+            rows[tool] = {"seconds": seconds, "megabytes": megabytes, "missed": short}
             ratio = seconds / rows["streampca"]["seconds"]
-            print(f"{tool:<26}{seconds:9.1f}{ratio:8.1f}{megabytes:8.0f}{row['missed']:11.1e}", flush=True)
+            print(f"{tool:<26}{seconds:9.1f}{ratio:8.1f}{megabytes:8.0f}{short:11.1e}", flush=True)
         sweep = best_sweep(arguments.folder / f"{name}.streampca")
         ratio = sweep / (bound["read"] + bound["products"])
         print(f"one sweep of streampca {sweep:.1f} s: {ratio:.2f} of the floor")

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from measuring import THREADS, missed, run, say
 
 KS = (10, 20)
 TOOLS = ("floor", "streampca", "numpy", "plink2")
-THREADS = 2
 # samples, variants, where the true eigenvectors come from; the small ones try the script.
 FILES = ((5_000, 100_000, "grm"), (20_000, 200_000, "streampca"))
 SMALL_FILES = ((1_000, 10_000, "grm"), (2_000, 20_000, "streampca"))
@@ -44,38 +44,8 @@ SCALING = {"n": ((2_500, 5_000, 10_000, 20_000), 50_000), "m": ((25_000, 50_000,
 SMALL_SCALING = {"n": ((500, 1_000, 2_000, 4_000), 5_000), "m": ((2_500, 5_000, 10_000, 20_000), 1_000)}
 STARTED = time.time()
 
-# Runs a command and notes seconds, peak memory and exit code. A process of its own, since a child's peak begins at the
-# size of its parent: here a few MB. The peak is that of the largest process below; no tool here has two at a time
-# beside the shell's 2 MB.
-LAUNCHER = """
-import json, os, sys, time
-started = time.perf_counter()
-_, status, usage = os.wait4(os.posix_spawnp(sys.argv[2], sys.argv[2:], os.environ), 0)
-seconds = time.perf_counter() - started
-with open(sys.argv[1], "w") as file:
-    json.dump([seconds, usage.ru_maxrss * 1024 / 1e6, os.waitstatus_to_exitcode(status)], file)
-"""
-
 
 # Running things
-
-
-def say(text: str) -> None:
-    print(text, flush=True)
-
-
-def run(command: str, log: Path) -> dict[str, Any]:
-    """Run a shell command; returns seconds and peak megabytes, or how it failed."""
-    env = os.environ | {f"{v}_NUM_THREADS": str(THREADS) for v in ("OMP", "OPENBLAS", "MKL", "NUMBA")}
-    noted = log.with_suffix(".measured")
-    with log.open("w") as output:
-        launch = [sys.executable, "-I", "-S", "-c", LAUNCHER, str(noted), "sh", "-c", command]
-        subprocess.run(launch, env=env, stdout=output, stderr=subprocess.STDOUT, check=True)
-    seconds, megabytes, code = json.loads(noted.read_text())
-    noted.unlink()
-    if code != 0:
-        return {"failed": (log.read_text().strip().splitlines() or ["no output"])[-1], "command": command}
-    return {"seconds": seconds, "megabytes": megabytes, "command": command}
 
 
 def this(*arguments: object) -> list[str]:
@@ -154,12 +124,6 @@ def read_eigenvec(path: str, prefix: Path) -> np.ndarray:
     if [line[first - 1] for line in lines[1:]] != names:
         raise RuntimeError(f"{path}: its samples are not those of {prefix}.fam")
     return np.array([line[first:] for line in lines[1:]], np.float64)
-
-
-def missed(vectors: np.ndarray, true: np.ndarray) -> float:
-    """1 - MEV: mean over the true vectors of the squared length that the found subspace misses."""
-    basis = np.linalg.qr(vectors)[0]
-    return float(max(0.0, 1 - (np.linalg.norm(basis.T @ true, axis=0) ** 2).mean()))
 
 
 # The truth and the NumPy loop, without streampca

@@ -36,8 +36,8 @@ def markdown(content: dict[str, Any]) -> str:
     about = content["about"]
     text = [
         f"Measured {about['date']} on {about['cores']} cores ({about['processor']}), {about['threads']} threads for "
-        f"every tool, Python {about['python']}: each tool in a process of its own, from the shell to results on disk; files "
-        f"cached by the system, numba's compiled code in its cache; in the order of the CSV, stopped after "
+        f"every tool, Python {about['python']}: each tool in a process of its own, from the shell to results on disk; "
+        f"files cached by the system, numba's compiled code in its cache; in the order of the CSV, stopped after "
         f"{about['limit']:.0f} s. Peak is that of all processes of a tool. 1 - MEV is the share of the true leading "
         "subspace (float64) that was missed. Ratios are to the seconds of the first row, and to those of the fastest "
         "run of streampca that missed no more (below 1e-12 counts as the same).",
@@ -64,7 +64,10 @@ def table(rows: list[Row]) -> list[str]:
 
 
 def ordered(rows: list[Row]) -> list[Row]:
-    return sorted(rows, key=lambda row: (not ours(row), "missed" not in row, row.get("seconds", 0.0)))
+    def place(row: Row) -> tuple[bool, bool, float]:
+        return not ours(row), "missed" not in row, 0.0 if ours(row) else row.get("seconds", 0.0)
+
+    return sorted(rows, key=place)
 
 
 def ours(row: Row) -> bool:
@@ -140,9 +143,7 @@ def draw(content: dict[str, Any], path: Path) -> None:
     }
     handles = [plt.Rectangle((0, 0), 1, 1, color=COLOURS[kind]) for kind in names]
     title = f"{about['threads']} threads on {about['cores']} cores; beside the bars, peak memory"
-    figure.legend(
-        handles, names.values(), loc="outside upper center", ncols=3, frameon=False, fontsize=9, title=title
-    )
+    figure.legend(handles, names.values(), loc="outside upper center", ncols=3, frameon=False, fontsize=9, title=title)
     figure.savefig(path, dpi=130, metadata={"Software": None})
     plt.close(figure)
 
@@ -164,6 +165,7 @@ def draw_times(ax: Any, title: str, rows: list[Row]) -> None:
         text = f"{row['seconds']:.1f} s, {size}" if "missed" in row else row["failed"]
         ax.annotate(text, (row["seconds"], place), (3, 0), textcoords="offset points", va="center", fontsize=7.5)
     ax.set_xscale("log")
+    ax.set_xticks([1, 10, 100, 1000], ["1", "10", "100", "1000"])
     ax.set_yticks(places, [row["tool"].replace("`", "") for row in rows], fontsize=8.5)
     for label, row in zip(ax.get_yticklabels(), rows, strict=True):
         label.set_fontweight("bold" if ours(row) else "normal")

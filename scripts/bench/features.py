@@ -42,7 +42,7 @@ FEATURES: dict[str, tuple[str, ...]] = {
         "no, ValueError [11]",
     ),
     "genotype files": (
-        ".bed, .pgen, VCF Zarr; VCF by `convert`", ".bed, .pgen, VCF, BCF, BGEN, .haps, EIGENSOFT [12]",
+        ".bed, .pgen, VCF Zarr; VCF by `convert`", ".bed, .pgen, VCF, BCF, BGEN, .haps [12]",
         ".bed, .ped, EIGENSTRAT, ANCESTRYMAP", ".bed, BGEN, VCF Zarr [13]", "VCF [13]", *["none"] * 6,
     ),
     "projection of new samples": (
@@ -81,7 +81,7 @@ NOTES = (
     "Tried, on 300 x 40 or 400 x 60 with 2% of nan: sgkit, scikit-allel, scikit-learn, intelex and scanpy raise "
     "ValueError; dask-ml and dask say that the SVD did not converge; xeofs drops samples and features without any "
     "value, and refuses single gaps. dask-ml's `transform` lacks an attribute that scikit-learn 1.9 asks for.",
-    "Its documentation, list of inputs.",
+    "Its help (`--vcf`, `--bcf`, `--bgen`, `--haps`).",
     "Source: `sgkit.io` has plink and bgen, `load_dataset` opens VCF Zarr; `pca_transform` is in `sgkit.stats.pca`; "
     "`allel.read_vcf`.",
     "Tried with 1, 2 and 4 threads and the same seed: the same bits with Dask (not with other chunks); plink2 wrote "

@@ -23,12 +23,12 @@ from typing import Any
 
 import numpy as np
 import zarr
+from measuring import THREADS, say
 from zarr.codecs import ZstdCodec
 
 K = 20
 D = 32
 GAMMA = 1 / 32
-THREADS = 2
 MEMORY = "500MB"
 CHUNK = 10_000
 # As many as leave a gap after K components, without which no two draws of landmarks agree on the last of them.
@@ -39,10 +39,6 @@ LARGE, SMALL_LARGE = (5_000_000, 1000), (100_000, 300)
 SCALING, SMALL_SCALING = (25_000, 50_000, 100_000, 200_000, 400_000), (5_000, 10_000, 20_000, 40_000)
 # The first is what the others are compared with.
 TOOLS = ("streampca", "streampca-command", "streampca-seed-1", "scikit-learn")
-
-
-def say(text: str) -> None:
-    print(text, flush=True)
 
 
 def simulate(path: Path, n: int) -> None:

@@ -40,7 +40,7 @@ def run(command: str | list[str], log: Path, limit: float = float("inf")) -> dic
     noted.unlink()
     row = {"seconds": found["seconds"], "megabytes": found["megabytes"], "command": text}
     if found["stopped"]:
-        return {"failed": f"stopped after {limit:.0f} s", **row}
+        return {"failed": f"stopped after {limit:g} s", **row}
     if found["code"] != 0:
         return {"failed": (log.read_text(errors="replace").strip().splitlines() or ["no output"])[-1], "command": text}
     return row

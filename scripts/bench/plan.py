@@ -21,6 +21,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from genotypes import simulated
+from measuring import say
+
 KS = (10, 20)
 FILES = ((5_000, 100_000), (20_000, 50_000))
 SMALL_FILES = ((1_000, 10_000), (2_000, 20_000))
@@ -30,10 +33,6 @@ ENGINES: dict[str, dict[str, Any]] = {
 }
 MEMORY = "2GB"
 WITHIN = (0.7, 1.3)
-
-
-def say(text: str) -> None:
-    print(text, flush=True)
 
 
 def command(*arguments: str) -> str:
@@ -70,16 +69,6 @@ def worker(*arguments: object) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def work_simulate(prefix: str, n: str, m: str) -> None:
-    """Simulate genotypes; the .bed takes its name last, so that it is there only if all is."""
-    from streampca.simulate_genotypes import simulate_genotypes
-
-    simulate_genotypes(Path(f"{prefix}.unfinished"), int(n), int(m))
-    for suffix in (".fam", ".bim", ".pop", ".bed"):
-        Path(f"{prefix}.unfinished{suffix}").rename(f"{prefix}{suffix}")
-    print("null")
-
-
 def work_network(prefix: str, k: str, workers: str) -> None:
     """Count the bytes of some sweeps on a cluster of this machine, and their bound."""
     from streampca.config import Config
@@ -113,16 +102,7 @@ def work_network(prefix: str, k: str, workers: str) -> None:
     print(json.dumps({"sent": sent, "likely": likely, "bound": most, "partitions": len(plan.cut.partitions)}))
 
 
-WORKERS = {"simulate": work_simulate, "network": work_network}
-
-
-def simulated(folder: Path, n: int, m: int) -> Path:
-    """Return the prefix of a file of this size, made if it is not there."""
-    prefix = folder / f"genotypes-{n}x{m}"
-    if not Path(f"{prefix}.bed").exists():
-        say(f"simulating {n:,} x {m:,}")
-        worker("simulate", prefix, n, m)
-    return prefix
+WORKERS = {"network": work_network}
 
 
 def config(prefix: Path, k: int, engine: str, out: Path) -> dict[str, Any]:

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from measuring import THREADS, say
 
-THREADS = 2
 LIMIT_SECONDS = 120
 K = 10
 # samples, features, share of missing values; the small ones try the script.
@@ -39,10 +39,6 @@ TOOLS = {
     "gaps": ("streampca", "streampca-plain", *PEERS),
     "factors": ("streampca", "streampca-em", "scikit-learn", "scikit-learn-lapack"),
 }
-
-
-def say(text: str) -> None:
-    print(text, flush=True)
 
 
 # One tool, in a process of its own

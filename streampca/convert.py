@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import zarr
 from numpy.typing import NDArray
-from zarr.codecs import BloscCodec
+from zarr.codecs import BloscCodec, Crc32cCodec
 
 from streampca.errors import InputError
 from streampca.images import Converted, convert_images
@@ -22,6 +22,7 @@ from streampca.results import save, writing
 from streampca.sources import PLINK_SUFFIXES, is_genotypes, open_genotypes
 from streampca.sources.genotypes import TEXT, GenotypeSource, packed_width, refuse_duplicates
 from streampca.sources.packed import decode
+from streampca.sources.whole import WRITTEN
 from streampca.sources.zarrs import is_zarr
 
 Array = NDArray[Any]
@@ -117,7 +118,8 @@ def _write_calls(source: GenotypeSource, store: Path, progress: Progress) -> Non
         "call_genotype", shape=(m, n, 2), chunks=(*chunk, 2), dtype="int8",
         dimension_names=("variants", "samples", "ploidy"), fill_value=-1,
         # Bits of a kind side by side: half the size that zstd alone gives, and faster to read.
-        compressors=BloscCodec(cname="zstd", clevel=5, shuffle="bitshuffle"),
+        compressors=(BloscCodec(cname="zstd", clevel=5, shuffle="bitshuffle"), Crc32cCodec()),
+        config=WRITTEN["config"],
     )  # fmt: skip
     starts, began = range(0, m, chunk[0]), time.monotonic()
     for done, start in enumerate(starts, start=1):
@@ -145,6 +147,7 @@ def _convert_vcf(path: Path, out: Path, overwrite: bool) -> None:
         writing(out, overwrite) as store,
         tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as between,
         warnings.catch_warnings(),
+        zarr.config.set({"array.write_empty_chunks": True}),
     ):
         # Text in format 3, which bio2zarr means to write.
         warnings.filterwarnings("ignore", message="The data type .* does not have a Zarr V3 specification")

@@ -25,6 +25,7 @@ from streampca.models.dataset import FORMAT_VERSION
 from streampca.progress import Progress, Step, silent
 from streampca.results import save, text_paths, writing, writing_text
 from streampca.sources.genotypes import TEXT
+from streampca.sources.whole import WRITTEN
 from streampca.sources.zarrs import MARKERS
 from streampca.tables import Ids, Table, read_table, split_column
 
@@ -340,7 +341,7 @@ def _create(store: Path, n: int, shape: tuple[int, ...]) -> Any:
     rows = int(np.clip(CHUNK_BYTES // int(np.prod(shape)), 1, n))
     dims = ("sample", "y", "x", "channel")[: 1 + len(shape)]
     return zarr.open_group(store, mode="a").create_array(
-        "image", shape=(n, *shape), chunks=(rows, *shape), dtype="uint8", dimension_names=dims, fill_value=0
+        "image", shape=(n, *shape), chunks=(rows, *shape), dtype="uint8", dimension_names=dims, fill_value=0, **WRITTEN
     )
 
 

@@ -38,21 +38,27 @@ def given(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None and value is not False}
 
 
+def filling(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is to become of chunks that are not there, for the record, if they are to be filled."""
+    return {name: value for name, value in options.items() if name == "missing_chunks" and value == "fill"}
+
+
 def open_data(path: str, options: Mapping[str, Any]) -> Any:
     """Open data, of genotypes those chosen; the choices are only for genotypes."""
     variable, dims = options.get("variable"), options.get("sample_dims")
     dims = dims.split(",") if isinstance(dims, str) else dims
     chosen = given({name: options.get(name) for name in GENOTYPE_CHOICES})
+    missing_chunks = options.get("missing_chunks", "error")
     if is_genotypes(path):
         if dims or (variable and Path(path).suffix in PLINK_SUFFIXES):
             raise InputError(f"{path}: sample dimensions and variables are not for genotypes; leave them out")
         if chosen.pop("all_chromosomes", False):
             chosen["autosomes"] = False
-        return open_genotypes(path, variable=variable, **chosen)
+        return open_genotypes(path, variable=variable, missing_chunks=missing_chunks, **chosen)
     if chosen:
         option = next(iter(chosen)).replace("_", "-")
         raise InputError(f"{path}: {option} is for genotypes (.bed, .pgen, VCF Zarr); leave it out")
-    return open_source(path, variable=variable, sample_dims=dims or None)
+    return open_source(path, variable=variable, sample_dims=dims or None, missing_chunks=missing_chunks)
 
 
 @dataclass(frozen=True)
@@ -93,6 +99,7 @@ class Job:
         if kind == "kpca":
             asked, parameters = _kernel(data, model, scale, missing, memory, progress)
             which = given({name: source.get(name) for name in ("variable", "sample_dims")})
+            which |= filling(source)
             return cls(kind, data, asked, parameters | which)
         k = model["n_components"]
         if k is None and not genotypes:
@@ -110,7 +117,8 @@ class Job:
             }  # fmt: skip
             request = LatentRequest(**common, **own, progress=progress)
         names = ("variable", "sample_dims", *GENOTYPE_CHOICES)
-        more = {"ld_prune": ld_prune, "outliers": outliers, **{name: source.get(name) for name in names}}
+        more = {"ld_prune": ld_prune, "outliers": outliers, **filling(source)}
+        more |= {name: source.get(name) for name in names}
         if outliers:
             more["outlier_rounds"] = model.get("outlier_rounds", 5)
         return cls(kind, data, request, common | own | given(more), ld_prune, outliers, model.get("outlier_rounds", 5))

@@ -63,7 +63,9 @@ from streampca.solvers.factors import Factors, Known
 from streampca.solvers.nystrom import KernelSolution
 from streampca.sources import Axis, Source
 from streampca.sources.genotypes import VariantSource
-from streampca.sources.remote import is_url, open_remote, root_at
+from streampca.sources.remote import is_url, root_at
+from streampca.sources.whole import WRITTEN, refuse_damage
+from streampca.sources.zarrs import open_store
 from streampca.sweeps import Sweeps, active_client
 
 if TYPE_CHECKING:
@@ -192,7 +194,7 @@ class RowsWriter:
         self._arrays: list[Any] = same if len(same) == len(names) else [
             zarr.create_array(
                 store, name=name, shape=shape, chunks=chunks, dtype=dtype, fill_value=float("nan"), overwrite=True,
-                dimension_names=(samples.dims[0], "component"),
+                dimension_names=(samples.dims[0], "component"), **WRITTEN,
             )
             for name in names
         ]  # fmt: skip
@@ -419,7 +421,7 @@ def _like_samples(store: Path, name: str, samples: Axis, features: Axis, chunks:
     zarr.open_group(store, mode="a")
     return zarr.create_array(
         store, name=name, shape=(len(samples), *features.sizes), chunks=chunks, dtype=dtype,
-        dimension_names=(*samples.dims, *features.dims), fill_value=float("nan"),
+        dimension_names=(*samples.dims, *features.dims), fill_value=float("nan"), **WRITTEN,
     )  # fmt: skip
 
 
@@ -592,7 +594,10 @@ def save(variables: Variables, coords: Variables, attributes: Mapping[str, Any],
             named = {"coordinates": " ".join(others)} if others else {}
             _write_arrays(zarr.open_group(store, mode="a"), variables | coords, {**attributes, **named})
         else:
-            as_dataset(variables, coords, attributes).to_zarr(store, mode="a", consolidated=False, zarr_format=3)
+            coding = {name: {"compressors": WRITTEN["compressors"]} for name in variables | coords}
+            as_dataset(variables, coords, attributes).to_zarr(
+                store, mode="a", consolidated=False, zarr_format=3, encoding=coding, write_empty_chunks=True
+            )
         zarr.consolidate_metadata(store, zarr_format=3)
 
 
@@ -600,7 +605,7 @@ def _write_arrays(group: Any, arrays: Variables, attributes: Mapping[str, Any]) 
     names = long_names(str(attributes.get("kind")))
     for name, (dims, values) in arrays.items():
         described = {"long_name": names[name]} if name in names else {}
-        group.create_array(name, data=np.asarray(values), dimension_names=dims, attributes=described)
+        group.create_array(name, data=np.asarray(values), dimension_names=dims, attributes=described, **WRITTEN)
     group.attrs.update(attributes)
 
 
@@ -627,9 +632,11 @@ def load(path: str | Path) -> xarray.Dataset:
     import xarray
 
     _check_result(path)
-    store = open_remote(str(path)) if is_url(path) else path
-    dataset: xarray.Dataset = xarray.open_zarr(store, chunks=None, consolidated=False)
-    return dataset
+    with _damage_told(path):
+        if not is_url(path):
+            refuse_damage(Path(path))
+        dataset: xarray.Dataset = xarray.open_zarr(open_store(str(path), "error"), chunks=None, consolidated=False)
+        return dataset
 
 
 def load_arrays(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
@@ -637,8 +644,28 @@ def load_arrays(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
     import zarr
 
     _check_result(path)
-    group = zarr.open_group(path, mode="r")
-    return {name: np.asarray(array[...]) for name, array in group.arrays()}, dict(group.attrs)
+    with _damage_told(path):
+        group = zarr.open_group(open_store(str(path), "error"), mode="r")
+        return {name: np.asarray(array[...]) for name, array in group.arrays()}, dict(group.attrs)
+
+
+@contextmanager
+def _damage_told(path: str | Path) -> Iterator[None]:
+    """Say that a result is damaged, whatever it is that finds out."""
+    try:
+        yield
+    except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:
+        first = str(error).partition("; ")[0].partition("\n")[0]
+        cure = "restore it from a copy or make it again"
+        raise InputError(f"{path}: the result is damaged ({first}); {cure}") from error
+
+
+def check_whole(store: Path, cure: str) -> None:
+    """Refuse a store that was written here and is not whole, before it gets its name."""
+    try:
+        refuse_damage(store)
+    except InputError as error:
+        raise InputError(f"{error}; {cure}") from error
 
 
 def _check_result(path: str | Path) -> None:

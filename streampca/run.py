@@ -25,7 +25,7 @@ from streampca.export import FORMATS
 from streampca.jobs import Job, export_prefix, open_data, write_export
 from streampca.models.dataset import peak_memory
 from streampca.progress import Progress, Step, logger, silent
-from streampca.results import add_attributes, attributes_in, check_output, load, put_in_place, text_paths
+from streampca.results import add_attributes, attributes_in, check_output, check_whole, load, put_in_place, text_paths
 from streampca.sources.remote import check_target, is_url, root_at, upload
 from streampca.tables import Ids, Table, ids_of, read_table, source_ids
 from streampca.workplace import Workplace, folder_of, locked, now
@@ -136,6 +136,7 @@ class _Run:
         source = self.config.source.model_dump()
         with self.phase("opening"):
             data = open_data(source["path"], source)
+            data.watch()
             fingerprint = data.fingerprint()
         asked = {"config": self.config.model_dump(mode="json"), "fingerprint": fingerprint, "streampca": __version__}
         begun = begun if self.place.worth_keeping else None
@@ -238,6 +239,8 @@ class _Run:
     def put(self, begun: dict[str, Any]) -> None:
         """Write the exports, and give the result its name."""
         output = self.config.output
+        # Also what an attempt that was killed has written, perhaps long ago.
+        check_whole(self.place.store, f"remove {self.place.folder} and run again")
         overwrite, form, page = output.overwrite, output.export, output.report
         # Those of an attempt that was killed here are written again, those of others are not.
         if form is not None:

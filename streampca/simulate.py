@@ -11,6 +11,7 @@ import zarr
 from numpy.typing import NDArray
 
 from streampca.progress import Progress, Step, silent
+from streampca.sources.whole import WRITTEN
 
 Array = NDArray[Any]
 
@@ -32,6 +33,7 @@ def simulate_groups(
     array = zarr.create_array(
         path, shape=(n_samples, n_features), chunks=(chunk, n_features), dtype="float32",
         dimension_names=("sample", "feature"), attributes={"kind": "simulated", "format_version": 1, "seed": seed},
+        **WRITTEN,
     )  # fmt: skip
     starts, began = range(0, n_samples, chunk), time.monotonic()
     for i, start in enumerate(starts):

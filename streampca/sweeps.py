@@ -251,10 +251,12 @@ class Sweeps:
             {span: record["partial"] for span, record in found.items()},
             records,
             before=max((record["seconds"] for record in found.values()), default=0.0),
-            flush=partial(_flush, statistic),
+            flush=partial(_flush, statistic, self.matrix.source),
         )
         if (0, count) not in found:
+            self.matrix.source.watch()
             self._execute(statistic, label, check, nodes)
+            self.matrix.source.watch()
             nodes.save()
         return nodes.live[0, count], nodes.seconds
 
@@ -323,8 +325,9 @@ class Sweeps:
         return block
 
 
-def _flush(statistic: Statistic) -> None:
-    """Have the rows on disk that a statistic has given to a sink."""
+def _flush(statistic: Statistic, source: Source) -> None:
+    """Have the rows on disk that a statistic has given to a sink; of data that have changed, nothing is kept."""
+    source.watch()
     sink: Any = getattr(statistic, "sink", None)
     while sink is not None:
         if hasattr(sink, "flush"):

@@ -35,8 +35,9 @@ def assert_reads_as(source, expected):
 
 def zarr_array(path, x, *, zarr_format=3, chunks=(5, 4), name=None, **options):
     array = zarr.create_array(
-        path, name=name, shape=x.shape, dtype=x.dtype, chunks=chunks, zarr_format=zarr_format, **options
-    )
+        path, name=name, shape=x.shape, dtype=x.dtype, chunks=chunks, zarr_format=zarr_format,
+        config={"write_empty_chunks": True}, **options,
+    )  # fmt: skip
     array[...] = x
     return array
 

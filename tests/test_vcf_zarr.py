@@ -56,13 +56,16 @@ def labels(calls, **changed):
 def write(path, calls, *, zarr_format=3, chunks=None, name="call_genotype", text="T", **changed):
     """Write a store by hand; a label given as None is left out."""
     group = zarr.open_group(path, mode="w", zarr_format=zarr_format)
-    group.create_array(name, data=calls, chunks=chunks or calls.shape)
+    group.create_array(name, data=calls, chunks=chunks or calls.shape, config={"write_empty_chunks": True})
     for key, values in labels(calls, **changed).items():
         if values is not None:
             is_text = values.dtype.kind == "U" and text == "T"
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message="The data type .* does not have a Zarr V3 specification")
-                group.create_array(key, data=values.astype(np.dtypes.StringDType()) if is_text else values)
+                group.create_array(
+                    key, data=values.astype(np.dtypes.StringDType()) if is_text else values,
+                    config={"write_empty_chunks": True},
+                )  # fmt: skip
     return path
 
 

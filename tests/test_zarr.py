@@ -53,23 +53,23 @@ def test_zarr_of_any_type_reads_as_written(tmp_path, dtype, zarr_format):
 
 @pytest.mark.parametrize("zarr_format", [2, 3])
 @pytest.mark.parametrize("fill", [0, 7])
-def test_chunks_never_written_read_as_the_fill_value(tmp_path, zarr_format, fill):
+def test_chunks_never_written_read_as_the_fill_value_if_asked_for(tmp_path, zarr_format, fill):
     array = zarr.create_array(
         tmp_path / "x.zarr", shape=(8, 6), chunks=(3, 2), dtype="f4", fill_value=fill, zarr_format=zarr_format
     )
     array[:3] = 5
     expected = np.full((8, 6), fill, "f4")
     expected[:3] = 5
-    assert_reads_as(open_source(tmp_path / "x.zarr"), expected)
+    assert_reads_as(open_source(tmp_path / "x.zarr", missing_chunks="fill"), expected)
 
 
-def test_chunks_never_written_read_as_zero_without_a_fill_value(tmp_path):
+def test_chunks_never_written_read_as_zero_if_asked_for_without_a_fill_value(tmp_path):
     store = tmp_path / "x.zarr"
     array = zarr.create(store=store, shape=(8, 6), chunks=(3, 2), dtype="f4", fill_value=None, zarr_format=2)
     array[:3] = 5
     expected = np.zeros((8, 6), "f4")
     expected[:3] = 5
-    assert_reads_as(open_source(tmp_path / "x.zarr"), expected)
+    assert_reads_as(open_source(tmp_path / "x.zarr", missing_chunks="fill"), expected)
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])
@@ -161,7 +161,7 @@ def test_a_damaged_chunk_is_named(tmp_path, codec, harm):
     path, chunk = damaged(tmp_path, HARM[harm], **options)
     with pytest.raises(InputError) as error:
         everything(open_source(path))
-    direct = codec in ("none", "zstd", "blosc", "gzip")
+    direct = codec != "sharded" or harm == "empty"
     assert str(chunk if direct else path) in one_line(error)
 
 

@@ -38,7 +38,7 @@ applying_options = together(
 @applying_options
 def project(
     result: Path, source: str, out: Path | None, overwrite: bool, projection: str | None, drop_ambiguous: bool,
-    keep: Path | None, remove: Path | None, variable: str | None, sample_dims: str | None,
+    keep: Path | None, remove: Path | None, variable: str | None, sample_dims: str | None, missing_chunks: str,
     memory: str | None, threads: int | None, as_json: bool, quiet: bool,
 ) -> None:  # fmt: skip
     """Scores of the new samples of SOURCE on the components of RESULT."""
@@ -64,12 +64,13 @@ def project(
             )
         target = out or Path(f"{stem(source)}.scores.zarr")
         _project_array(
-            fitted, result, source, (variable, sample_dims), target, overwrite, memory, threads, as_json, quiet
-        )
+            fitted, result, source, (variable, sample_dims, missing_chunks), target, overwrite, memory, threads,
+            as_json, quiet,
+        )  # fmt: skip
         return
     projection = projection or "oadp"
     labels = variant_labels_in(fitted)
-    data = open_genotypes(source, keep=keep, remove=remove, autosomes=False)
+    data = open_genotypes(source, missing_chunks=missing_chunks, keep=keep, remove=remove, autosomes=False)
     target = out or Path(f"{stem(source)}.scores.zarr")
     check_output(target, overwrite)
     match = match_variants(labels, data, drop_ambiguous=drop_ambiguous)
@@ -93,7 +94,7 @@ def project(
     click.echo(f"scores: {target}")
 
 
-def open_alike(fitted: Any, source: str, variable: str | None, sample_dims: str | None) -> Any:
+def open_alike(fitted: Any, source: str, variable: str | None, sample_dims: str | None, missing_chunks: str) -> Any:
     """Open arrays whose features are those of a result."""
     from streampca.sources import is_genotypes, open_source
 
@@ -101,7 +102,8 @@ def open_alike(fitted: Any, source: str, variable: str | None, sample_dims: str 
         raise InputError(
             f"{source}: the result is not of genotypes; give arrays with the features that it was fitted on"
         )
-    data = open_source(source, variable=variable, sample_dims=sample_dims.split(",") if sample_dims else None)
+    given = sample_dims.split(",") if sample_dims else None
+    data = open_source(source, variable=variable, sample_dims=given, missing_chunks=missing_chunks)
     dims = fitted["mean"].dims
     sizes = tuple(fitted.sizes[dim] for dim in dims)
     if data.features.sizes != sizes:
@@ -115,7 +117,7 @@ def open_alike(fitted: Any, source: str, variable: str | None, sample_dims: str 
 
 
 def _project_array(
-    fitted: Any, result: Path, source: str, which: tuple[str | None, str | None], target: Path, overwrite: bool,
+    fitted: Any, result: Path, source: str, which: tuple[str | None, str | None, str], target: Path, overwrite: bool,
     memory: str | None, threads: int | None, as_json: bool, quiet: bool,
 ) -> None:  # fmt: skip
     """Write the scores of new samples that are no genotypes."""
@@ -147,7 +149,7 @@ def _project_array(
 @applying_options
 def denoise(
     result: Path, source: str, out: Path | None, overwrite: bool, picture: Path | None, variable: str | None,
-    sample_dims: str | None, memory: str | None, threads: int | None, as_json: bool, quiet: bool,
+    sample_dims: str | None, missing_chunks: str, memory: str | None, threads: int | None, as_json: bool, quiet: bool,
 ) -> None:  # fmt: skip
     """Project the samples of SOURCE on the components of RESULT, of `pca` or `kpca`, and write them mapped back."""
     import dask
@@ -155,7 +157,7 @@ def denoise(
     from streampca.results import check_output, denoise_to_store, load
 
     fitted = load(result)
-    data = open_alike(fitted, source, variable, sample_dims)
+    data = open_alike(fitted, source, variable, sample_dims, missing_chunks)
     target = out or Path(f"{stem(source)}.denoised.zarr")
     check_output(target, overwrite)
     if picture is not None:
@@ -198,7 +200,7 @@ def _draw_denoised(data: Any, target: Path, picture: Path) -> None:
 @applying_options
 def impute(
     result: Path, source: str, out: Path | None, overwrite: bool, variable: str | None, sample_dims: str | None,
-    memory: str | None, threads: int | None, as_json: bool, quiet: bool,
+    missing_chunks: str, memory: str | None, threads: int | None, as_json: bool, quiet: bool,
 ) -> None:  # fmt: skip
     """Fill in the missing values of SOURCE by the model of RESULT, which `ppca` wrote."""
     import dask
@@ -215,12 +217,12 @@ def impute(
     facts = {"result": str(result)}
     data: Any
     if latent.genotypes:
-        genotypes = open_genotypes(source, variable=variable, autosomes=False)
+        genotypes = open_genotypes(source, variable=variable, missing_chunks=missing_chunks, autosomes=False)
         match = match_variants(variant_labels_in(fitted), genotypes)
         data, latent = genotypes.take(variants=match.new), matching_latent(latent, match)
         facts["variants"] = match.note
     else:
-        data = open_alike(fitted, source, variable, sample_dims)
+        data = open_alike(fitted, source, variable, sample_dims, missing_chunks)
     with dask.config.set(num_workers=threads), shown_progress(quiet) as progress:
         count = impute_to_store(data, latent, target, overwrite, facts, memory, progress)
     share = count / (data.shape[0] * data.shape[1])

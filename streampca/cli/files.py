@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from streampca.cli.options import existing, genotype_options, shown_progress, source_options, stem
+from streampca.cli.options import chunk_option, existing, genotype_options, shown_progress, source_options, stem
 from streampca.cli.printing import print_pairs, print_stored
 
 
@@ -22,6 +22,7 @@ from streampca.cli.printing import print_pairs, print_stored
 @click.option("--step", type=int, help="Variants that the window moves by.  [default: 5, or 1 for kilobases]")
 @click.option("--r2", type=float, default=0.2, show_default=True, help="Largest squared correlation left.")
 @genotype_options
+@chunk_option
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 def prune(
     source: str, out: Path | None, overwrite: bool, window: str, step: int | None, r2: float, quiet: bool, **choice: Any
@@ -93,7 +94,7 @@ def convert(
 @click.argument("path")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @source_options
-def info(path: str, as_json: bool, variable: str | None, sample_dims: str | None) -> None:
+def info(path: str, as_json: bool, variable: str | None, sample_dims: str | None, missing_chunks: str) -> None:
     """Say what PATH is: a result, or data and how they are laid out."""
     from streampca.budget import show_bytes
     from streampca.results import RESULT_ARRAYS, kind_of
@@ -102,7 +103,8 @@ def info(path: str, as_json: bool, variable: str | None, sample_dims: str | None
     if kind_of(Path(path)) in RESULT_ARRAYS:
         print_stored(Path(path), as_json)
         return
-    data = open_source(path, variable=variable, sample_dims=sample_dims.split(",") if sample_dims else None)
+    dims = sample_dims.split(",") if sample_dims else None
+    data = open_source(path, variable=variable, sample_dims=dims, missing_chunks=missing_chunks)
     facts = {
         "source": data.name,
         "samples": f"{data.shape[0]} ({', '.join(data.samples.dims)})",

@@ -81,9 +81,17 @@ def together(*options: Callable[..., Any]) -> Callable[..., Any]:
     return decorate
 
 
+chunk_option = click.option(
+    "--missing-chunks",
+    type=click.Choice(["error", "fill"]),
+    default="error",
+    show_default=True,
+    help="Of chunks of a Zarr store that are not there; fill: take them for the fill value.",
+)
 source_options = together(
     click.option("--variable", help="Which array of a group, Dataset or NetCDF file."),
     click.option("--sample-dims", help="Dimensions that make up the samples, as a,b; the first one unless given."),
+    chunk_option,
 )
 run_options = together(
     click.option(

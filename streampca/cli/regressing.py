@@ -45,7 +45,7 @@ def pcr(**options: Any) -> None:
     """Principal component regression of traits of the samples on SOURCE, the number of components by folds."""
     import dask
 
-    from streampca.jobs import GENOTYPE_CHOICES, given, open_data
+    from streampca.jobs import GENOTYPE_CHOICES, filling, given, open_data
     from streampca.models.regression_request import RegressionRequest
     from streampca.regressions import pcr_to_store, targets_from
     from streampca.results import check_output, writing
@@ -68,7 +68,9 @@ def pcr(**options: Any) -> None:
         check_output(target, options["overwrite"])
         more = {name: options[name] for name in ("target", "covariates", "variable", "sample_dims", *GENOTYPE_CHOICES)}
         with writing(target, options["overwrite"]) as store:
-            found, attributes = pcr_to_store(data, targets, request, store, asked | given(more), kinds)
+            found, attributes = pcr_to_store(
+                data, targets, request, store, asked | given(more) | filling(options), kinds
+            )
     print_regression(_columns_of(found), attributes, target, options["as_json"], notes)
 
 
@@ -87,8 +89,8 @@ def pcr(**options: Any) -> None:
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 def predict(
     result: Path, source: str, covariates: str | None, out: Path | None, overwrite: bool, keep: Path | None,
-    remove: Path | None, variable: str | None, sample_dims: str | None, memory: str | None, threads: int | None,
-    as_json: bool, quiet: bool,
+    remove: Path | None, variable: str | None, sample_dims: str | None, missing_chunks: str, memory: str | None,
+    threads: int | None, as_json: bool, quiet: bool,
 ) -> None:  # fmt: skip
     """Predict the traits of the samples of SOURCE by the regression RESULT, which `pcr` wrote."""
     import dask
@@ -102,11 +104,13 @@ def predict(
     found = regression_in(fitted)
     data: Any
     if found.genotypes:
-        data = open_genotypes(source, variable=variable, keep=keep, remove=remove, autosomes=False)
+        data = open_genotypes(
+            source, variable=variable, missing_chunks=missing_chunks, keep=keep, remove=remove, autosomes=False
+        )
     elif keep or remove:
         raise InputError(f"{result}: --keep and --remove are for genotypes; leave them out")
     else:
-        data = open_alike(fitted, source, variable, sample_dims)
+        data = open_alike(fitted, source, variable, sample_dims, missing_chunks)
     target = out or Path(f"{stem(source)}.predicted.tsv")
     text_paths(target, ("",), overwrite)
     beside = covariates_from(data, fitted, covariates)

@@ -74,6 +74,10 @@ class Source(Block):
     sample_dims: Names | None = Field(
         default=None, description="Dimensions that make up the samples, as a,b; else the first."
     )
+    missing_chunks: Literal["error", "fill"] = Field(
+        default="error",
+        description="What becomes of chunks of a Zarr store that are not there; fill takes them for the fill value.",
+    )
     scale: Literal["auto", "none", "unit", "patterson", "coslat"] = Field(
         default="auto", description="What features are divided by; auto is patterson for genotypes, else none."
     )

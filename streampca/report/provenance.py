@@ -62,6 +62,7 @@ FLAGS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "outlier_rounds": ("--outlier-rounds", (None, 5)),
     "variable": ("--variable", (None,)),
     "sample_dims": ("--sample-dims", (None,)),
+    "missing_chunks": ("--missing-chunks", (None, "error")),
     "memory": ("--memory", (None,)),
 }
 # The same, where a kind has its own.

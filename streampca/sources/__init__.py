@@ -29,7 +29,10 @@ PLINK_SUFFIXES = (".bed", ".pgen")
 __all__ = ["Axis", "Source", "is_genotypes", "open_genotypes", "open_source"]
 
 
-def open_source(data: Any, *, variable: str | None = None, sample_dims: str | Sequence[str] | None = None) -> Source:
+def open_source(
+    data: Any, *, variable: str | None = None, sample_dims: str | Sequence[str] | None = None,
+    missing_chunks: str = "error",
+) -> Source:  # fmt: skip
     """Return the source behind an array, a path or a URL.
 
     Parameters
@@ -38,6 +41,7 @@ def open_source(data: Any, *, variable: str | None = None, sample_dims: str | Se
         .npy, .nc, a Zarr store, `store.zarr/path` inside it), or the URL of a Zarr store.
     variable : which array of a group, Dataset or NetCDF file.
     sample_dims : the dimensions of labelled data that make up the samples; the first one unless given.
+    missing_chunks : "fill" to take chunks of a Zarr store that are not there for the fill value.
 
     Examples
     --------
@@ -48,18 +52,18 @@ def open_source(data: Any, *, variable: str | None = None, sample_dims: str | Se
     ((1000, 5), 'float32', 20000)
     """
     dims = (sample_dims,) if isinstance(sample_dims, str) else tuple(sample_dims or ())
-    source = _find(data, variable, dims or None)
+    source = _find(data, variable, dims or None, missing_chunks)
     source.check()
     return source
 
 
-def _find(data: Any, variable: str | None, sample_dims: tuple[str, ...] | None) -> Source:
+def _find(data: Any, variable: str | None, sample_dims: tuple[str, ...] | None, missing_chunks: str) -> Source:
     if isinstance(data, Source):
         return data
     if (isinstance(data, (str, Path)) or type(data).__module__.startswith("zarr.")) and is_genotypes(data):
-        return open_genotypes(data, variable=variable)
+        return open_genotypes(data, variable=variable, missing_chunks=missing_chunks)
     if isinstance(data, (str, Path)):
-        return _open_path(str(data), variable, sample_dims)
+        return _open_path(str(data), variable, sample_dims, missing_chunks)
     kind = f"{type(data).__module__}.{type(data).__name__}"
     if kind.startswith("xarray."):
         array = open_dataset_variable(data, variable, "the Dataset") if kind.endswith("Dataset") else data
@@ -67,11 +71,11 @@ def _find(data: Any, variable: str | None, sample_dims: tuple[str, ...] | None) 
     if kind.startswith("dask."):
         return DaskSource(data if hasattr(data, "chunks") else data.to_dask_array(lengths=True))
     if kind.startswith("zarr."):
-        from streampca.sources.zarrs import ZarrSource
+        from streampca.sources.zarrs import ZarrSource, made_whole
 
         if not hasattr(data, "ndim"):
             raise InputError("a Zarr group was given; give one of its arrays, e.g. group['name']")
-        return ZarrSource(data)
+        return ZarrSource(made_whole(data, missing_chunks))
     return ArraySource(as_numbers(data))
 
 
@@ -98,13 +102,16 @@ def _plink_path(data: Any) -> Path | None:
     return next((candidate for candidate in named if candidate.is_file()), None)
 
 
-def open_genotypes(data: Any, *, variable: str | None = None, **choice: Any) -> VariantSource:
+def open_genotypes(
+    data: Any, *, variable: str | None = None, missing_chunks: str = "error", **choice: Any
+) -> VariantSource:
     """Return genotypes: of a PLINK .bed or .pgen, by path or prefix, or of a VCF Zarr store.
 
     Parameters
     ----------
     data : the path, the URL of a store, or an open Zarr group.
     variable : of a store, "call_genotype", or an array of dosages.
+    missing_chunks : as for `open_source`.
     choice : keep, remove, extract, exclude, exclude_regions, autosomes, maf, geno, mind: see `selection.select`.
 
     Examples
@@ -119,16 +126,16 @@ def open_genotypes(data: Any, *, variable: str | None = None, **choice: Any) -> 
     """
     from streampca.sources.selection import select
 
-    source = _open_variants(data, variable)
+    source = _open_variants(data, variable, missing_chunks)
     source.check()
     return select(source, **choice)
 
 
-def _open_variants(data: Any, variable: str | None) -> VariantSource:
+def _open_variants(data: Any, variable: str | None, missing_chunks: str) -> VariantSource:
     if _may_be_store(data):
         from streampca.sources.vcfzarr import open_vcf_zarr
 
-        return open_vcf_zarr(data, variable)
+        return open_vcf_zarr(data, variable, missing_chunks)
     path = _plink_path(data)
     if path is None:
         raise InputError(f"{data}: is not a .bed, a .pgen, the prefix of one, or a VCF Zarr store; check the path")
@@ -157,10 +164,10 @@ def as_numbers(data: Any) -> np.ndarray[Any, Any]:
     return array
 
 
-def _open_path(location: str, variable: str | None, sample_dims: tuple[str, ...] | None) -> Source:
+def _open_path(location: str, variable: str | None, sample_dims: tuple[str, ...] | None, missing_chunks: str) -> Source:
     path = Path(location)
     if "://" in location:
-        return _open_zarr(location, variable, sample_dims)
+        return _open_zarr(location, variable, sample_dims, missing_chunks)
     if path.suffix == ".npy" and path.is_file():
         return ArraySource.from_npy(path)
     if path.suffix in NETCDF_SUFFIXES and path.is_file():
@@ -172,14 +179,14 @@ def _open_path(location: str, variable: str | None, sample_dims: tuple[str, ...]
     if not is_zarr(path):
         what = "is a folder but not a Zarr store" if path.is_dir() else "does not exist"
         raise InputError(f"{location}: {what}; check the path")
-    return _open_zarr(location, variable, sample_dims)
+    return _open_zarr(location, variable, sample_dims, missing_chunks)
 
 
-def _open_zarr(location: str, variable: str | None, sample_dims: tuple[str, ...] | None) -> Source:
+def _open_zarr(location: str, variable: str | None, sample_dims: tuple[str, ...] | None, missing_chunks: str) -> Source:
     """Open a Zarr array: by whole chunks where it lies as it is meant, through xarray where it must be decoded."""
     from streampca.sources.zarrs import ZarrSource, has_labels, open_zarr
 
-    array = open_zarr(location, variable)
+    array = open_zarr(location, variable, missing_chunks)
     plain = ZarrSource(array)
     dims = plain.samples.dims + plain.features.dims
     coded = _is_coded(array)
@@ -188,7 +195,7 @@ def _open_zarr(location: str, variable: str | None, sample_dims: tuple[str, ...]
     labelled = _with_labels(array, dims)
     axes = split_axes(labelled, sample_dims)
     if coded or axes[0].dims + axes[1].dims != dims:
-        return labelled_source(labelled, sample_dims)
+        return labelled_source(labelled, sample_dims, plain)
     return ZarrSource(array, axes)
 
 
@@ -216,13 +223,20 @@ def _with_labels(array: Any, dims: tuple[str, ...]) -> Any:
     import dask.array
     import xarray
 
+    from streampca.sources.whole import plain
+    from streampca.sources.zarrs import open_store
+
     group, _, name = array.path.rpartition("/")
     store: Any = array.store
-    if not name and hasattr(store, "root"):
+    inner = plain(store)
+    if not name and hasattr(inner, "root"):
         # The array itself was opened: its group is the folder around it.
-        store, group, name = str(Path(store.root).parent), "", Path(store.root).name
+        root = Path(inner.root)
+        store, group, name = open_store(str(root.parent), "fill" if inner is store else "error"), "", root.name
     try:
         return xarray.open_zarr(store, group=group or None, chunks={}, consolidated=False)[name]
+    except InputError:
+        raise
     except (KeyError, ValueError, OSError, TypeError):
         lazy: Any = dask.array
         return xarray.DataArray(lazy.from_zarr(array), dims=dims)

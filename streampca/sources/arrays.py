@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-import mmap
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,12 @@ import numpy as np
 
 from streampca.buffers import scratch
 from streampca.errors import InputError
-from streampca.sources.base import Array, Axis, Source, digest, plain_axes
+from streampca.sources.base import Array, Axis, Source, digest, file_stamp, plain_axes
 
 # What one read of an array without chunks of its own brings.
 READ_BYTES = 8 << 20
-# A run of this many bytes along a row is worth a separate read from a memory-mapped file.
+# A run of this many bytes along a row is worth a separate read from a file.
 RUN_BYTES = 16 << 10
-# What the system maps around a page of a file that is touched.
-READAHEAD_BYTES = 64 << 10
 
 
 class ArraySource(Source):
@@ -37,6 +36,7 @@ class ArraySource(Source):
         self._path = path
         self.overhead = 0.0 if path is None else 1.0
         self.chunks = self._cheap_chunks(array)
+        self._opened = self.stamp()
 
     def _cheap_chunks(self, array: Array) -> tuple[int, int]:
         n, d = self.shape
@@ -67,23 +67,24 @@ class ArraySource(Source):
         block = self._array[index]
         if self._path is None:
             return block, block.nbytes
-        copy = scratch("slab", block.shape, self.dtype)
-        # Pages of the file count as this process's memory until they are let go, and a touch brings in its neighbours:
-        # copy some runs at a time, along the axis on which the file lies furthest apart.
-        apart = int(np.argmax(np.abs(block.strides)))
-        source, target = np.moveaxis(block, apart, 0), np.moveaxis(copy, apart, 0)
-        group = max(1, READ_BYTES // max(READAHEAD_BYTES, source[:1].nbytes))
-        for i in range(0, len(source), group):
-            target[i : i + group] = source[i : i + group]
-            if hasattr(mmap, "MADV_DONTNEED"):
-                self._array._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
+        # By reads, not by the map: pages of a map count as this process's memory, and one of a file that has become
+        # shorter ends the process with no word.
+        by_columns = not self._array.flags.c_contiguous
+        copy = (
+            scratch("slab", block.shape[::-1], self.dtype).T if by_columns else scratch("slab", block.shape, self.dtype)
+        )
+        turned = slice(None, None, -1) if by_columns else slice(None)
+        _read_runs(self._path, self._array, block, copy.T if by_columns else copy, turned)
         return copy, copy.nbytes
+
+    def stamp(self) -> object:
+        """Size and time of the file."""
+        return None if self._path is None else file_stamp(self._path)
 
     def fingerprint(self) -> str:
         """Hash of shape, type, and the file's size and time, or some of the values."""
         if self._path is not None:
-            stat = self._path.stat()
-            return digest("npy", self.shape, self.dtype.str, stat.st_size, stat.st_mtime_ns)
+            return digest("npy", self.shape, self.dtype.str, self.stamp())
         assert self._array is not None
         rows = np.unique(np.linspace(0, len(self._array) - 1, 16).astype(int))
         return digest("array", self.shape, self.dtype.str, np.ascontiguousarray(self._array[rows]).tobytes())
@@ -98,6 +99,24 @@ class ArraySource(Source):
             self._array = np.load(self._path, mmap_mode="r", allow_pickle=False)
 
 
+def _read_runs(path: Path, array: Any, block: Array, out: Array, turned: slice) -> None:
+    """Read a block of a mapped array into out, run by run as they lie in the file; both are C-ordered when turned."""
+    sizes, strides, whole = block.shape[turned], block.strides[turned], array.shape[turned]
+    # The dimensions from here on lie in one piece.
+    first = next((i for i in range(len(sizes) - 1, 0, -1) if sizes[i] != whole[i]), 0)
+    length = math.prod(sizes[first:])
+    if out.size == 0:
+        return
+    start = array.offset + block.__array_interface__["data"][0] - array.__array_interface__["data"][0]
+    runs = memoryview(out.reshape(-1).view(np.uint8).data)
+    step = length * out.itemsize
+    with open(path, "rb", buffering=0) as file:
+        for i, place in enumerate(itertools.product(*map(range, sizes[:first]))):
+            offset = start + sum(p * s for p, s in zip(place, strides[:first], strict=True))
+            if os.preadv(file.fileno(), [runs[i * step : (i + 1) * step]], offset) != step:
+                raise InputError(f"{path}: became shorter while it was read; restore it and run again")
+
+
 def _inner(axis: Axis) -> int:
     return max(1, math.prod(axis.sizes[1:]))
 
@@ -105,12 +124,13 @@ def _inner(axis: Axis) -> int:
 class DaskSource(Source):
     """A Dask array; its own blocks are the partitions, computed by the scheduler that runs the sweep."""
 
-    def __init__(self, array: Any, axes: tuple[Axis, Axis] | None = None):
+    def __init__(self, array: Any, axes: tuple[Axis, Axis] | None = None, origin: Source | None = None):
         if any(math.isnan(size) for size in array.shape):
             raise InputError("the Dask array has chunks of unknown size; call compute_chunk_sizes() on it first")
         if array.ndim < 2:
             raise InputError(f"the Dask array has {array.ndim} dimension(s); give samples x features")
-        self.name = "dask array"
+        self.origin = origin
+        self.name = "dask array" if origin is None else origin.name
         self.samples, self.features = axes or plain_axes(array.shape)
         self.dtype = array.dtype
         self.array = array.reshape(self.shape) if array.ndim > 2 else array
@@ -128,11 +148,22 @@ class DaskSource(Source):
 
     def __getstate__(self) -> dict[str, Any]:
         """Ship the shape alone: the blocks reach the tasks as arguments."""
-        return {**self.__dict__, "array": None}
+        return {**self.__dict__, "array": None, "origin": None}
 
     def fingerprint(self) -> str:
-        """Hash of the graph's own name, which Dask derives from what it computes."""
-        return digest("dask", self.shape, self.dtype.str, self.array.name)
+        """Hash of the graph's own name, which Dask derives from what it computes; or of where the values come from."""
+        content = self.array.name if self.origin is None else self.origin.fingerprint()
+        return digest("dask", self.shape, self.dtype.str, content)
+
+    def watch(self) -> None:
+        """Watch where the values come from, of which Dask's tasks know nothing: all of it each time."""
+        if self.origin is not None:
+            self.origin.watch()
+            super().watch()
+
+    def stamp(self) -> object:
+        """Return that of where the values come from."""
+        return None if self.origin is None else self.origin.stamp()
 
 
 class BlockSource(ArraySource):

@@ -7,6 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -92,6 +93,26 @@ class Source(ABC):
     def fingerprint(self) -> str:
         """Return a short text that changes when the data do, as far as can be told without reading them all."""
 
+    # What `stamp` gave when the data were opened.
+    _opened: object = None
+
+    def stamp(self) -> object:
+        """Return what changes when the files do; None for data in memory."""
+        return None
+
+    def watch(self) -> None:
+        """Refuse data that have changed since they were opened; called before and after each sweep."""
+        try:
+            now = self.stamp()
+        except OSError as error:
+            raise InputError(
+                f"{self.name}: cannot be read any more ({error.strerror}); restore it, run again"
+            ) from error
+        if self._opened is None:
+            self._opened = now
+        elif now != self._opened:
+            raise changed(self.name)
+
     def bare(self) -> Source:
         """Return the source as tasks elsewhere need it."""
         return self
@@ -113,6 +134,17 @@ def _outer_range(wanted: slice, axis: Axis) -> tuple[slice, slice]:
     start = wanted.start // inner
     stop = -(-wanted.stop // inner)
     return slice(start, stop), slice(wanted.start - start * inner, wanted.stop - start * inner)
+
+
+def changed(where: object) -> InputError:
+    """Say that data are no longer what they were."""
+    return InputError(f"{where}: has changed since it was opened; let nothing write to it, and run again")
+
+
+def file_stamp(path: Path) -> tuple[int, int]:
+    """Return size and time of a file."""
+    found = path.stat()
+    return found.st_size, found.st_mtime_ns
 
 
 def digest(*parts: object) -> str:

@@ -49,6 +49,10 @@ class HeldOut(Source):
         """Hash of the source's, the share and the seed."""
         return digest(self.source.fingerprint(), self.share, self.seed)
 
+    def watch(self) -> None:
+        """Watch the source."""
+        self.source.watch()
+
 
 def uniform(counter: Any, seed: int) -> Array:
     """Return numbers in [0, 1), each by its counter alone (SplitMix64; Steele, Lea & Flood 2014)."""

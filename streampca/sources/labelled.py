@@ -10,17 +10,20 @@ import numpy as np
 
 from streampca.errors import InputError
 from streampca.sources.arrays import READ_BYTES, ArraySource, DaskSource
-from streampca.sources.base import Array, Axis, Source, digest
+from streampca.sources.base import Array, Axis, Source, digest, file_stamp
 
 NETCDF_SUFFIXES = (".nc", ".nc4", ".cdf", ".netcdf", ".h5")
 
 
-def labelled_source(array: Any, sample_dims: Sequence[str] | None) -> Source:
-    """Return the source of a DataArray: `sample_dims` (the first dimension unless given), the rest are features."""
+def labelled_source(array: Any, sample_dims: Sequence[str] | None, origin: Source | None = None) -> Source:
+    """Return the source of a DataArray: `sample_dims` (the first dimension unless given), the rest are features.
+
+    One on Dask may come from a source of the same values as they are stored.
+    """
     axes = split_axes(array, sample_dims)
     array = array.transpose(*axes[0].dims, *axes[1].dims)
     if array.chunks is not None:
-        return DaskSource(array.data, axes)
+        return DaskSource(array.data, axes, origin)
     if isinstance(array.variable._data, np.ndarray):
         return ArraySource(array.values, axes)
     return LazySource(array, axes)
@@ -67,6 +70,7 @@ class LazySource(Source):
         columns = chunks.get(self.features.dims[0], 1) * (d // max(1, self.features.sizes[0]))
         rows = max(rows, READ_BYTES // max(1, d * self.dtype.itemsize))
         self.chunks = min(rows, n), (min(columns, d) if chunks else d)
+        self._opened = self.stamp()
 
     def read_block(self, outer_samples: slice, outer_features: slice) -> tuple[Array, int]:
         """Read through xarray."""
@@ -79,10 +83,18 @@ class LazySource(Source):
 
     def fingerprint(self) -> str:
         """Hash of shape, type and labels, and of the file's size and time where it is known."""
-        path = self._path or Path(self._array.encoding.get("source", ""))
-        stat = path.stat() if path.is_file() else None
-        stamp = (stat.st_size, stat.st_mtime_ns) if stat else None
-        return digest("xarray", str(path), self.shape, self.dtype.str, self.samples.dims, self.features.dims, stamp)
+        where = str(self._file())
+        return digest(
+            "xarray", where, self.shape, self.dtype.str, self.samples.dims, self.features.dims, self.stamp()
+        )  # fmt: skip
+
+    def stamp(self) -> object:
+        """Size and time of the file, where it is known."""
+        path = self._file()
+        return file_stamp(path) if path.is_file() else None
+
+    def _file(self) -> Path:
+        return self._path or Path(self._array.encoding.get("source", ""))
 
 
 def open_dataset_variable(dataset: Any, variable: str | None, where: str) -> Any:

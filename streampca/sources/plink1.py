@@ -28,6 +28,7 @@ class BedSource(GenotypeSource):
         self._path = path
         self._width = packed_width(len(self.samples))
         self._check_size(fam, bim)
+        self._opened = self.stamp()
 
     def _check_size(self, fam: Path, bim: Path) -> None:
         with open_binary(self._path) as file:

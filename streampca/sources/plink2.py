@@ -32,6 +32,7 @@ class PgenSource(GenotypeSource):
         self._offsets = np.concatenate([[0], np.cumsum(n_alleles)]).astype(np.uintp)
         self._readers = threading.local()
         self._check_counts()
+        self._opened = self.stamp()
 
     def _check_counts(self) -> None:
         reader = self._open()

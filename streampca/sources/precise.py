@@ -26,11 +26,15 @@ class Precise(Source):
         """Return that of the source."""
         return self.source.fingerprint()
 
+    def watch(self) -> None:
+        """Watch the source."""
+        self.source.watch()
+
 
 def as_float64(source: Source) -> Source:
     """Return the source with values of float64."""
     if not isinstance(source, DaskSource):
         return Precise(source)
-    chosen = DaskSource(source.array.astype(np.float64), (source.samples, source.features))
+    chosen = DaskSource(source.array.astype(np.float64), (source.samples, source.features), source.origin)
     chosen.name = source.name
     return chosen

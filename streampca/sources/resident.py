@@ -44,6 +44,10 @@ class Resident(Source):
         """Return that of the source."""
         return self.source.fingerprint()
 
+    def watch(self) -> None:
+        """Watch the source."""
+        self.source.watch()
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_kept": {}, "_left": 0, "_lock": None}
 

@@ -21,8 +21,8 @@ from streampca.buffers import scratch
 from streampca.errors import InputError
 from streampca.sources.base import Array
 from streampca.sources.genotypes import TEXT, GenotypeSource, VariantSource, packed_width, refuse_duplicates
-from streampca.sources.remote import is_url, open_remote
-from streampca.sources.zarrs import ZarrArray, ZarrSource
+from streampca.sources.whole import plain, whole
+from streampca.sources.zarrs import ZarrArray, ZarrSource, open_store
 
 ZarrGroup: TypeAlias = Any  # zarr.Group, whose types differ from release to release
 
@@ -138,6 +138,10 @@ class VcfZarrSource(GenotypeSource):
         """Metadata, and size and time of some chunks."""
         return ("vcf_zarr", self._calls.fingerprint())
 
+    def watch(self) -> None:
+        """Watch the array."""
+        self._calls.watch()
+
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in ("_room", "_kept", "_lock")}
 
@@ -193,6 +197,10 @@ class DosageSource(VariantSource):
         """Metadata, and size and time of some chunks."""
         return ("vcf_zarr", self._values.fingerprint())
 
+    def watch(self) -> None:
+        """Watch the array."""
+        self._values.watch()
+
 
 def by_chunk(rows: Array, length: int) -> Iterator[tuple[Array, int, int]]:
     """Part rows by the chunk they lie in; yields their places, and the range of rows that holds them."""
@@ -207,7 +215,9 @@ def _labels(group: ZarrGroup, shape: tuple[int, ...]) -> tuple[dict[str, Array],
     name = group_name(group)
     samples = _text(group, "sample_id", shape[1:2])
     refuse_duplicates(name, "sample", samples.tolist())
-    contigs, codes = _text(group, "contig_id"), _values(group, "variant_contig", shape[:1])
+    contigs = _text(group, "contig_id")
+    # With one contig, all codes are 0, and the chunks that say so may have been left out.
+    codes = _values(group, "variant_contig", shape[:1], fill=len(contigs) == 1)
     if codes.dtype.kind not in "iu" or codes.min(initial=0) < 0 or codes.max(initial=0) >= max(1, len(contigs)):
         raise InputError(f"{name}: variant_contig is no index into the {len(contigs)} of contig_id; write it again")
     if _has(group, "variant_id"):
@@ -242,9 +252,11 @@ def _text(group: ZarrGroup, name: str, shape: tuple[int, ...] = ()) -> Array:
     return _values(group, name, shape).astype(TEXT)
 
 
-def _values(group: ZarrGroup, name: str, shape: tuple[int, ...] = ()) -> Array:
-    """Read all of an array whose first dimensions must have this shape."""
+def _values(group: ZarrGroup, name: str, shape: tuple[int, ...] = (), fill: bool = False) -> Array:
+    """Read all of an array whose first dimensions must have this shape; chunks not there are filled if need be."""
     array = _member(group, name)
+    if fill:
+        array = zarr.open_array(plain(array.store), path=array.path, mode="r")
     if array.shape[: len(shape)] != shape:
         raise InputError(
             f"{group_name(group)}: {name} has the shape {array.shape}, but there are {shape[0]} in the calls; "
@@ -293,13 +305,13 @@ def group_name(group: ZarrGroup) -> str:
     return str(group.store_path).removeprefix("file://")
 
 
-def _open_group(data: str | Path | ZarrGroup) -> ZarrGroup | None:
+def _open_group(data: str | Path | ZarrGroup, missing_chunks: str = "error") -> ZarrGroup | None:
     """Return the group at a path or URL, None if there is none."""
-    if isinstance(data, zarr.Group):
-        return data
-    location = str(data)
     try:
-        return zarr.open_group(open_remote(location) if is_url(location) else location, mode="r")
+        if isinstance(data, zarr.Group):
+            store = whole(data.store, missing_chunks)
+            return data if store is data.store else zarr.open_group(store, path=data.path, mode="r")
+        return zarr.open_group(open_store(str(data), missing_chunks), mode="r")
     except InputError:
         raise
     except (ImportError, OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -312,9 +324,11 @@ def is_vcf_zarr(data: str | Path | ZarrGroup) -> bool:
     return group is not None and _has(group, "variant_position") and (_has(group, CALLS) or _has(group, DOSAGES))
 
 
-def open_vcf_zarr(data: str | Path | ZarrGroup, variable: str | None = None) -> VcfZarrSource | DosageSource:
+def open_vcf_zarr(
+    data: str | Path | ZarrGroup, variable: str | None = None, missing_chunks: str = "error"
+) -> VcfZarrSource | DosageSource:
     """Open the genotypes of a VCF Zarr store, or its dosages where there are none or these are asked for by name."""
-    group = _open_group(data)
+    group = _open_group(data, missing_chunks)
     if group is None:
         raise InputError(f"{data}: there is no Zarr group here; check the path")
     name = variable or (CALLS if _has(group, CALLS) or not _has(group, DOSAGES) else DOSAGES)

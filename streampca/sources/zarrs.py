@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -17,27 +19,36 @@ import zarr
 from numcodecs.blosc import Blosc
 from numcodecs.gzip import GZip
 from numcodecs.zstd import Zstd
-from zarr.codecs import BloscCodec, BytesCodec, GzipCodec, ZstdCodec
+from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, ZstdCodec
 from zarr.storage import LocalStore
 
 from streampca.buffers import scratch
 from streampca.errors import InputError
-from streampca.sources.base import Array, Axis, Source, digest, plain_axes
+from streampca.sources.base import Array, Axis, Source, changed, digest, plain_axes
 from streampca.sources.remote import RemoteStore, is_url, open_remote
+from streampca.sources.whole import WholeStore, damaged_chunk, has_checksum, missing_chunk, plain, unreadable, whole
 
 ZarrArray: TypeAlias = Any  # zarr.Array, whose types differ from release to release
 
 _DECODERS: dict[type, Any] = {ZstdCodec: Zstd, BloscCodec: Blosc, GzipCodec: GZip}
+# The stamp of a chunk that is not there.
+GONE = -1
 MARKERS = ("zarr.json", ".zarray", ".zgroup")
 
 
 class ZarrSource(Source):
-    """One Zarr array; the first dimension is samples, the others are features."""
+    """One Zarr array; the first dimension is samples, the others are features.
+
+    Each chunk must be there, unless its store was opened to fill it. Of a local store all chunks are looked at before
+    the first sweep, and each that is read must be the one that was seen then; of a remote one, some before and after
+    each sweep.
+    """
 
     def __init__(self, array: ZarrArray, axes: tuple[Axis, Axis] | None = None):
         if array.ndim < 2:
             raise InputError(f"{array.store_path}: a Zarr array of {array.ndim} dimension(s); give samples x features")
-        self._array = array
+        self._array, self._store = array, plain(array.store)
+        self._stamps: Array | None = None
         self.name = str(array.store_path).removeprefix("file://")
         names = _names(array)
         self.samples, self.features = axes or plain_axes(
@@ -59,16 +70,18 @@ class ZarrSource(Source):
         n_sample_dims = len(self.samples.dims)
         region = [slice(0, size) for size in self._array.shape]
         region[0], region[n_sample_dims] = outer_samples, outer_features
-        if self._decoder is None:
-            self._refuse_empty_files(region)
-            try:
-                block = np.asarray(self._array[tuple(region)])
-            except InputError:
-                raise
-            except (OSError, RuntimeError, ValueError) as error:
-                raise InputError(f"{self.name}: cannot be read ({error}); check the store against a copy") from error
-            return block, block.nbytes
-        return self._read_chunks(region)
+        if self._decoder is not None:
+            return self._read_chunks(region)
+        try:
+            block = np.asarray(self._array[tuple(region)])
+        except InputError:
+            raise
+        except (OSError, RuntimeError, ValueError) as error:
+            raise InputError(f"{self.name}: cannot be read ({error}); check the store against a copy") from error
+        if self._stamps is not None:
+            for index in itertools.product(*self._spans(region)):
+                self._refuse_change(index, _stamp(os.stat, self._chunk_path(index)))
+        return block, block.nbytes
 
     def _read_chunks(self, region: list[slice]) -> tuple[Array, int]:
         shape = tuple(s.stop - s.start for s in region)
@@ -88,8 +101,8 @@ class ZarrSource(Source):
             out[tuple(target)] = whole[tuple(source)]
         return out, n_bytes
 
-    def _chunk_path(self, index: tuple[int, ...]) -> Path:
-        return Path(str(self._array.store.root), self._array.store_path.path, self._key(index))
+    def _chunk_path(self, index: tuple[int, ...]) -> str:
+        return f"{self._store.root}/{self._array.store_path.path}/{self._key(index)}".replace("//", "/")
 
     def _key(self, index: tuple[int, ...]) -> str:
         return str(self._array.metadata.encode_chunk_key(index))
@@ -98,52 +111,85 @@ class ZarrSource(Source):
         """Decode one chunk into out; returns the bytes read from disk."""
         path = self._chunk_path(index)
         try:
-            with path.open("rb") as file:
-                n_bytes = path.stat().st_size
+            with open(path, "rb", buffering=0) as file:
+                n_bytes = os.fstat(file.fileno()).st_size
                 packed = scratch("packed", (n_bytes,), np.uint8)
                 n_read = file.readinto(packed.data)
+                stamp = _stamp(os.fstat, file.fileno())
         except FileNotFoundError:
+            self._refuse_change(index, GONE)
+            if self._must_be_whole:
+                raise missing_chunk(path) from None
             fill = self._array.fill_value
             out[...] = 0 if fill is None else fill
             return 0
         except OSError as error:
-            raise InputError(
-                f"{path}: cannot be read ({error.strerror}); check the disk and the permissions"
-            ) from error
+            raise unreadable(path, error) from error
+        self._refuse_change(index, stamp)
         if n_read != n_bytes or not _fills(self._decoder, packed, out):
-            raise _damaged(path)
+            raise damaged_chunk(path)
         return n_bytes
 
-    def _refuse_empty_files(self, region: list[slice]) -> None:
-        """Refuse what a full disk leaves behind, which zarr-python takes for chunks never written."""
-        if isinstance(self._array.store, LocalStore):
-            for index in itertools.product(*self._spans(region)):
-                path = self._chunk_path(index)
-                if path.exists() and path.stat().st_size == 0:
-                    raise _damaged(path)
+    @property
+    def _must_be_whole(self) -> bool:
+        return isinstance(self._array.store, WholeStore)
+
+    @property
+    def _n_chunks(self) -> list[int]:
+        """Chunks along each dimension."""
+        return [-(-s // c) for s, c in zip(self._array.shape, self._grid, strict=True)]
+
+    def _refuse_change(self, index: tuple[int, ...], stamp: int) -> None:
+        """Refuse a chunk that is not the one that was seen before the first sweep."""
+        if self._stamps is not None and self._stamps[np.ravel_multi_index(index, self._n_chunks)] != stamp:
+            raise changed(self._chunk_path(index))
 
     def _spans(self, region: list[slice]) -> list[range]:
         """Chunks along each dimension that a region touches."""
         return [range(s.start // c, -(-s.stop // c)) for s, c in zip(region, self._grid, strict=True)]
 
+    def look(self) -> Array:
+        """Return a number for each chunk of a local store, which changes when it does; GONE for those not there."""
+        indices = itertools.product(*map(range, self._n_chunks))
+        stamps = (_stamp(os.stat, self._chunk_path(index)) for index in indices)
+        return np.fromiter(stamps, np.int64, math.prod(self._n_chunks))
+
+    def watch(self) -> None:
+        """Look at all chunks of a local store once, and refuse those not there; at some of a remote one each time."""
+        if not isinstance(self._store, LocalStore):
+            super().watch()
+        elif self._stamps is None:
+            stamps = self.look()
+            if self._must_be_whole and (stamps == GONE).any():
+                first = np.unravel_index(int((stamps == GONE).argmax()), self._n_chunks)
+                raise missing_chunk(self._chunk_path(tuple(int(i) for i in first)))
+            self._stamps = stamps
+
+    def stamp(self) -> object:
+        """Size and time of all chunks of a local store; size and entity tag of some of a remote one."""
+        if isinstance(self._store, LocalStore):
+            return self.look().tobytes()
+        if isinstance(self._store, RemoteStore):
+            some = np.unique(np.linspace(0, math.prod(self._n_chunks) - 1, 64).astype(int))
+            places = [tuple(int(i) for i in np.unravel_index(flat, self._n_chunks)) for flat in some]
+            keys = (f"{self._array.store_path.path}/{self._key(index)}" for index in places)
+            return self._store.stamps(key.lstrip("/") for key in keys)
+        return None
+
     def fingerprint(self) -> str:
-        """Hash of the metadata, and of size and time (of remote stores size and entity tag) of some chunks."""
-        store = self._array.store
-        stamps: list[Any] = []
-        n_chunks = [-(-s // c) for s, c in zip(self._array.shape, self._grid, strict=True)]
-        some = np.unique(np.linspace(0, math.prod(n_chunks) - 1, 64).astype(int))
-        places = {int(flat): tuple(int(i) for i in np.unravel_index(flat, n_chunks)) for flat in some}
-        if isinstance(store, LocalStore):
-            for flat, index in places.items():
-                path = self._chunk_path(index)
-                if path.exists():
-                    stamps.append((flat, path.stat().st_size, path.stat().st_mtime_ns))
-        elif isinstance(store, RemoteStore):
-            keys = (f"{self._array.store_path.path}/{self._key(index)}" for index in places.values())
-            stamps = store.stamps(key.lstrip("/") for key in keys)
-        return digest(
-            "zarr", self._array.shape, self.dtype.str, self._grid, str(self._array.metadata.to_dict()), stamps
-        )
+        """Hash of the metadata and of the stamp, that of before the first sweep if there was one."""
+        metadata = str(self._array.metadata.to_dict())
+        stamp = self.stamp() if self._stamps is None else self._stamps.tobytes()
+        return digest("zarr", self._array.shape, self.dtype.str, self._grid, metadata, stamp)
+
+
+def _stamp(stat: Callable[[Any], os.stat_result], file: str | int) -> int:
+    """Return a number that changes when a file is written, or GONE."""
+    try:
+        found = stat(file)
+    except (FileNotFoundError, NotADirectoryError):
+        return GONE
+    return (found.st_mtime_ns ^ found.st_size * 0x9E3779B97F4A7C15) & (1 << 63) - 1
 
 
 def _stacked_chunk(chunks: tuple[int, ...], sizes: tuple[int, ...]) -> int:
@@ -153,22 +199,34 @@ def _stacked_chunk(chunks: tuple[int, ...], sizes: tuple[int, ...]) -> int:
 
 def _direct_decoder(array: ZarrArray) -> Any:
     """Return what turns a chunk's file into its values, or None where only zarr-python can."""
-    if not isinstance(array.store, LocalStore) or np.dtype(array.dtype).byteorder == ">":
+    if not isinstance(plain(array.store), LocalStore) or np.dtype(array.dtype).byteorder == ">":
         return None
     metadata = array.metadata
     if metadata.zarr_format == 2:
-        plain = not metadata.filters and metadata.order == "C"
+        simple = not metadata.filters and metadata.order == "C"
         known = metadata.compressor is None or isinstance(metadata.compressor, tuple(_DECODERS.values()))
-        return (metadata.compressor or _Stored()) if plain and known else None
+        return (metadata.compressor or _Stored()) if simple and known else None
     codecs = list(metadata.codecs)
-    if not codecs or not isinstance(codecs[0], BytesCodec) or len(codecs) > 2:
+    if not codecs or not isinstance(codecs[0], BytesCodec):
         return None
     if np.dtype(array.dtype).itemsize > 1 and getattr(codecs[0].endian, "value", None) != "little":
         return None
-    if len(codecs) == 1:
-        return _Stored()
-    decoder = _DECODERS.get(type(codecs[1]))
-    return decoder() if decoder else None
+    decoder: Any = _Stored()
+    for codec in codecs[1:]:
+        if isinstance(codec, Crc32cCodec) and not isinstance(decoder, _Checked):
+            decoder = _Checked(decoder)
+        elif type(codec) in _DECODERS and isinstance(decoder, _Stored):
+            decoder = _DECODERS[type(codec)]()
+        else:
+            return None
+    return decoder
+
+
+class _Checked:
+    """Chunks that end with a checksum of all before it."""
+
+    def __init__(self, inner: Any):
+        self.inner = inner
 
 
 class _Stored:
@@ -187,6 +245,8 @@ def _fills(decoder: Any, packed: Array, out: Array) -> bool:
     may decode to fewer bytes and leave the end as it was: the last byte is stamped before, with one value and, if it
     seems untouched (the data may end like that), with another.
     """
+    if isinstance(decoder, _Checked):
+        return has_checksum(packed) and _fills(decoder.inner, packed[:-4], out)
     if isinstance(decoder, Blosc):
         sizes = packed[4:16].view("<u4") if packed.size >= 16 else (0, 0, 0)
         if sizes[0] != out.nbytes or sizes[2] != packed.size:
@@ -203,24 +263,32 @@ def _fills(decoder: Any, packed: Array, out: Array) -> bool:
     return False
 
 
-def _damaged(path: Path) -> InputError:
-    return InputError(f"{path}: this chunk is damaged or cut short; restore it from a copy or write the store again")
-
-
 def is_zarr(path: Path) -> bool:
     """Tell whether a path lies at or below a Zarr array or group."""
     return any((place / marker).exists() for place in (path, *path.parents) for marker in MARKERS)
 
 
-def open_zarr(location: str, variable: str | None) -> ZarrArray:
+def open_store(location: str, missing_chunks: str) -> Any:
+    """Return the store at a path or URL."""
+    store = open_remote(location) if is_url(location) else LocalStore(location, read_only=True)
+    return whole(store, missing_chunks)
+
+
+def made_whole(array: ZarrArray, missing_chunks: str) -> ZarrArray:
+    """Return the same array in a store whose chunks must be there, unless these are to be filled."""
+    store = whole(array.store, missing_chunks)
+    return array if store is array.store else zarr.open_array(store, path=array.path, mode="r")
+
+
+def open_zarr(location: str, variable: str | None, missing_chunks: str) -> ZarrArray:
     """Open one array of a local path or a URL; `store.zarr/path` and `variable` both name one inside a group."""
     try:
-        node = zarr.open(open_remote(location) if is_url(location) else location, mode="r")
+        node = zarr.open(open_store(location, missing_chunks), mode="r")
         if isinstance(node, zarr.Array):
             return node
         if variable is not None and variable in node:
             node = node[variable]
-            return node if isinstance(node, zarr.Array) else open_zarr(f"{location}/{variable}", None)
+            return node if isinstance(node, zarr.Array) else open_zarr(f"{location}/{variable}", None, missing_chunks)
         arrays = {name: array for name, array in node.members(max_depth=None) if isinstance(array, zarr.Array)}
     except InputError:
         raise
@@ -243,8 +311,8 @@ def has_labels(array: ZarrArray, dims: tuple[str, ...]) -> bool:
     try:
         if name:
             group = zarr.open_group(array.store, path=parent or None, mode="r")
-        elif isinstance(array.store, LocalStore):
-            group = zarr.open_group(Path(str(array.store.root)).parent, mode="r")
+        elif isinstance(plain(array.store), LocalStore):
+            group = zarr.open_group(Path(str(plain(array.store).root)).parent, mode="r")
         else:
             return False
         return any({*_names(other)} & {*dims} for _, other in group.arrays() if other.ndim == 1)

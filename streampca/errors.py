@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TypeVar
+
+T = TypeVar("T")
+
+# In a URL, who asks: of HTTP all of it, of other schemes what has a password (abfs://CONTAINER@ACCOUNT has none).
+_USER = re.compile(r"(?<=\bhttp://)[^/\s?#]*@|(?<=\bhttps://)[^/\s?#]*@|(?<=://)[^/\s?#@]*:[^/\s?#]*@", re.IGNORECASE)
+# In a URL, all after the question mark: tokens and signatures are there. What ends a sentence is not part of it.
+_QUERY = re.compile(r"(://[^\s?'\"]*)\?[^\s'\"]*?(?=[:;,.)]*(?:[\s'\"]|$))")
+
+
+def redacted(value: T) -> T:
+    """Return text, and text in lists and mappings, with no password or token in the URLs that are in it."""
+    if isinstance(value, str):
+        return _QUERY.sub(r"\1", _USER.sub("", value))  # type: ignore[return-value]
+    if isinstance(value, dict):
+        return {key: redacted(item) for key, item in value.items()}  # type: ignore[return-value]
+    if isinstance(value, (list, tuple)):
+        return type(value)(redacted(item) for item in value)  # type: ignore[return-value, call-arg]
+    return value
 
 
 class InputError(ValueError):
-    """Something given cannot be used; the message is one line and names the cure.
+    """Something given cannot be used; the message is one line, names the cure, and holds no password.
 
     Commands print it and exit with code 2. It is a ValueError, which scikit-learn expects of its estimators.
 
@@ -20,6 +40,9 @@ class InputError(ValueError):
     ...     print(error)
     no-such.zarr: does not exist; check the path
     """
+
+    def __init__(self, message: object = ""):
+        super().__init__(redacted(str(message)))
 
 
 class MemoryLimitError(InputError):

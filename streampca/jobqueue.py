@@ -10,11 +10,14 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import dask
@@ -72,7 +75,7 @@ def job_engine(settings: Any, threads: int, memory: int) -> Iterator[Any]:
     _jobqueue(settings.kind)
     with ExitStack() as stack:
         stack.enter_context(dask.config.set(dask_settings()))
-        cluster = _job_cluster(settings, threads, memory)
+        cluster = _job_cluster(settings, threads, memory, _keys(settings, stack))
         stack.callback(in_time, partial(_close_jobs, cluster), "jobs of workers")
         client = stack.enter_context(connected(cluster, PATIENCE_SECONDS))
         keeper = _Keeper(cluster, client, queue, settings.workers)
@@ -113,7 +116,33 @@ def _close_jobs(cluster: Any, timeout: float) -> None:
     cluster.close(timeout=timeout)
 
 
-def _job_cluster(settings: Any, threads: int, memory: int) -> Any:
+def _keys(settings: Any, stack: ExitStack) -> dict[str, Any]:
+    """Return what makes scheduler and workers speak TLS alone: a key of this run, in a folder that goes with it.
+
+    The folder is where the run was begun, which jobs see; nobody else may look into it. Job scripts name its files.
+    """
+    if not settings.tls:
+        return {}
+    security = dask_distributed().Security
+    try:
+        made = security.temporary()
+    except ImportError as error:
+        raise InputError("engine.tls needs cryptography: pip install 'streampca[cluster]'") from error
+    folder = tempfile.TemporaryDirectory(prefix=".streampca-keys-", dir=Path.cwd(), ignore_cleanup_errors=True)
+    inside = Path(stack.enter_context(folder))
+    cert, key = inside / "cert.pem", inside / "key.pem"
+    for path, text in ((cert, made.tls_worker_cert), (key, made.tls_worker_key)):
+        path.touch(0o600)
+        path.write_text(text)
+    roles = {
+        f"tls_{role}_{what}": str(path)
+        for role in ("scheduler", "worker", "client")
+        for what, path in (("cert", cert), ("key", key))
+    }
+    return {"security": security(tls_ca_file=str(cert), require_encryption=True, **roles), "protocol": "tls://"}
+
+
+def _job_cluster(settings: Any, threads: int, memory: int, keys: Mapping[str, Any] = MappingProxyType({})) -> Any:
     """Return the cluster with its scheduler, and no jobs yet. What is None here may be in the site's jobqueue.yaml."""
     directives = list(settings.directives)
     exports = [f"export DASK_DISTRIBUTED__WORKER__MEMORY__{key.upper()}={value}" for key, value in MEMORY.items()]
@@ -131,6 +160,7 @@ def _job_cluster(settings: Any, threads: int, memory: int) -> Any:
         death_timeout=ORPHAN_SECONDS,
         job_name="streampca-worker",
         scheduler_options=dashboard_options(settings),
+        **keys,
         **_requests(settings, threads, math.ceil((memory * JOB_FACTOR + JOB_RESERVE) / (1 << 20)), directives),
     )
 

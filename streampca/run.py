@@ -20,7 +20,7 @@ from streampca import __version__
 from streampca.budget import PROCESS_KEY, memory_limit, process_bytes, show_bytes
 from streampca.config import changed
 from streampca.engine import describe, engine, threads_of
-from streampca.errors import InputError, Stopped
+from streampca.errors import InputError, Stopped, redacted
 from streampca.export import FORMATS
 from streampca.jobs import Job, export_prefix, open_data, write_export
 from streampca.models.dataset import peak_memory
@@ -89,7 +89,7 @@ def run(config: Config, *, resume: bool = False, progress: Progress = silent) ->
     output, work = config.output.path, config.output.work
     if work and not is_url(output):
         raise InputError(f"output.work is for an output behind a URL; leave it out: {output} has its work beside it")
-    name = output.rstrip("/").rpartition("/")[2] if is_url(output) else Path(output).name
+    name = redacted(output).rstrip("/").rpartition("/")[2] if is_url(output) else Path(output).name
     if not name:
         raise InputError(f"output.path is {output!r}, which names no store; write it as result.zarr")
     folder = folder_of(Path(work or ".") / name) if is_url(output) else folder_of(Path(output))
@@ -100,7 +100,7 @@ def run(config: Config, *, resume: bool = False, progress: Progress = silent) ->
             place.tell(state="stopped", reason=str(stopped))
             raise
         except OSError as error:
-            place.tell(state="failed", reason=str(error))
+            place.tell(state="failed", reason=redacted(str(error)))
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             raise InputError(
@@ -108,7 +108,7 @@ def run(config: Config, *, resume: bool = False, progress: Progress = silent) ->
                 "and run the same command again"
             ) from error
         except Exception as error:
-            place.tell(state="failed", reason=str(error))
+            place.tell(state="failed", reason=redacted(str(error)))
             raise
         finally:
             if folder.exists() and not place.worth_keeping:
@@ -138,11 +138,12 @@ class _Run:
             data = open_data(source["path"], source)
             data.watch()
             fingerprint = data.fingerprint()
-        asked = {"config": self.config.model_dump(mode="json"), "fingerprint": fingerprint, "streampca": __version__}
+        written = redacted(self.config.model_dump(mode="json"))
+        asked = {"config": written, "fingerprint": fingerprint, "streampca": __version__}
         begun = begun if self.place.worth_keeping else None
         keeps = resume or not self.config.output.overwrite
         if begun is None and keeps and made_by and not _differences(made_by, asked):
-            logger.info("%s: exists already, of the same configuration and data; nothing to do", self.output)
+            logger.info("%s: exists already, of the same configuration and data; nothing to do", redacted(self.output))
             return self.finished()
         begun = self.taken_up(begun, asked, resume)
         if _run_of(attributes_in(self.place.store)).get("id") != begun["id"]:
@@ -183,8 +184,8 @@ class _Run:
             chosen = job.plan()
             self.place.begin(begun)
             self.place.tell(
-                state="running", output=self.output, started=now(), begun=begun["begun"], attempts=begun["attempts"],
-                expected_sweeps=chosen.sweeps, limit_bytes=begun["memory"],
+                state="running", output=redacted(self.output), started=now(), begun=begun["begun"],
+                attempts=begun["attempts"], expected_sweeps=chosen.sweeps, limit_bytes=begun["memory"],
             )  # fmt: skip
             self.place.store.mkdir(exist_ok=True)
             journal = self.place.journal(60 * config.engine.checkpoint_minutes)
@@ -275,7 +276,7 @@ class _Run:
     @property
     def prefix(self) -> Path:
         """How the names of exported files begin: beside the result, or in this folder for one behind a URL."""
-        return export_prefix(Path(self.output.rpartition("/")[2]) if self.remote else Path(self.output))
+        return export_prefix(Path(redacted(self.output).rpartition("/")[2]) if self.remote else Path(self.output))
 
     def watched(self, step: Step) -> None:
         """Show how far it is, here and to those who ask for the status; stop if told to."""

@@ -47,7 +47,7 @@ def address(where, **files):
 
 def jobs(kind, **options):
     nothing = dict.fromkeys(("queue", "account", "interface", "local_directory", "log_directory", "python"))
-    given = {"workers": 2, "walltime": "01:00:00", "prologue": [], "directives": [], "dashboard": False}
+    given = {"workers": 2, "walltime": "01:00:00", "prologue": [], "directives": [], "dashboard": False, "tls": False}
     return SimpleNamespace(kind=kind, **(nothing | given | options))
 
 
@@ -452,6 +452,28 @@ def test_a_cancelled_job_is_replaced_and_the_bits_are_the_same(stored, queue):
         client.wait_for_workers(2, timeout=60)
         assert cancelled
         assert len(running(queue) - set(cancelled)) == 2
+    assert ended(queue)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("small_partitions", "left_as_it_was")
+def test_jobs_speak_tls_by_a_key_that_no_script_holds_and_that_goes_with_the_run(stored, queue, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    here = fitted(stored)
+    with engine(jobs("slurm", workers=1, tls=True), 1, MEMORY) as client:
+        assert client.scheduler.address.startswith("tls://")
+        assert all(worker.startswith("tls://") for worker in client.nthreads())
+        assert_same_bits(here, fitted(stored))
+        folder = next(tmp_path.glob(".streampca-keys-*"))
+        assert folder.stat().st_mode & 0o077 == 0
+        keys = [path for path in folder.iterdir() if "PRIVATE KEY" in path.read_text()]
+        assert keys
+        assert all(path.stat().st_mode & 0o077 == 0 for path in keys)
+        scripts = "".join(path.read_text() for path in queue.glob("script.*"))
+        assert str(keys[0]) in scripts
+        assert "PRIVATE KEY" not in scripts
+        assert client.cluster.security.require_encryption
+    assert not folder.exists()
     assert ended(queue)
 
 

@@ -15,7 +15,7 @@ from streampca.cli.labelling import assign
 from streampca.cli.looking import plot, report
 from streampca.cli.regressing import pcr, predict
 from streampca.cli.running import run, status
-from streampca.errors import InputError, Stopped
+from streampca.errors import InputError, Stopped, redacted
 
 MESSAGE_PREFIX = "streampca: "
 # Try again later, as sysexits.h has it.
@@ -57,5 +57,5 @@ def main() -> None:
 
 
 def _fail(message: str) -> None:
-    click.echo(f"{MESSAGE_PREFIX}{message}", err=True)
+    click.echo(f"{MESSAGE_PREFIX}{redacted(message)}", err=True)
     sys.exit(2)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from streampca.errors import redacted
+
 if TYPE_CHECKING:
     from streampca.progress import Progress
 
@@ -129,7 +131,7 @@ SUFFIXES = (".bed", ".pgen", ".vcz", ".zarr", ".npy", ".nc", ".nc4", ".h5", ".hd
 
 def stem(source: str) -> str:
     """Return the name of data without folder and suffix."""
-    path = Path(source)
+    path = Path(redacted(source))
     return path.stem if path.suffix in SUFFIXES else path.name
 
 

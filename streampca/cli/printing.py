@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from streampca.errors import redacted
+
 
 def print_pairs(pairs: list[tuple[str, str]]) -> None:
     """Print names and texts in two columns."""
@@ -47,6 +49,7 @@ def print_stored(path: str | Path, as_json: bool) -> None:
     from streampca.results import load
 
     result = load(path)
+    path = redacted(str(path))
     if result.attrs["kind"] == "pcr":
         from streampca.cli.regressing import print_stored_regression
 

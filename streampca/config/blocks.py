@@ -260,6 +260,7 @@ class JobQueue(_Engine):
     python: Text | None = Field(default=None, description="Python of the jobs; the one that runs this unless given.")
     prologue: Lines = Field(default=(), description="Shell lines before the work, as [module load python].")
     directives: Lines = Field(default=(), description="More lines for the scheduler, as [--constraint=avx2].")
+    tls: bool = Field(default=False, description="Encrypt what driver and jobs say, by keys made for this run.")
     dashboard: bool = Field(default=True, description="Serve the dashboard of Dask.")
 
     @model_validator(mode="after")

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 from zarr.storage import FsspecStore, ObjectStore
 
-from streampca.errors import InputError
+from streampca.errors import InputError, redacted
 from streampca.progress import Progress, Step, silent
 
 Client: TypeAlias = Any  # S3Store, GCSStore, AzureStore or HTTPStore of obstore
@@ -75,7 +75,7 @@ class RemoteStore(ObjectStore[Any]):
         return type(self), (self.url, self.read_only)
 
     def __str__(self) -> str:
-        return _shown(self.url)
+        return redacted(self.url)
 
     def with_read_only(self, read_only: bool = False) -> RemoteStore:
         """Return the same store, for reading only or not."""
@@ -307,7 +307,7 @@ def _first(url: str) -> Client:
     """Return a client that soon gives up."""
     if _scheme(url) not in WHO:
         raise InputError(
-            f"{_shown(url)}: this kind of URL is not known; give s3://, gs://, az:// or https://, or a path"
+            f"{redacted(url)}: this kind of URL is not known; give s3://, gs://, az:// or https://, or a path"
         )
     with explained(url):
         return _connect(url, FIRST_PATIENCE, FIRST_SILENCE)
@@ -318,7 +318,7 @@ def _connect(url: str, patience: float, silence: float) -> Client:
     try:
         from obstore import store as clients
     except ImportError:
-        raise InputError(f"{_shown(url)}: reading it needs obstore: pip install 'streampca[s3]'") from None
+        raise InputError(f"{redacted(url)}: reading it needs obstore: pip install 'streampca[s3]'") from None
     scheme = _scheme(url)
     backoff = {"init_backoff": timedelta(seconds=0.2), "max_backoff": timedelta(seconds=10), "base": 3}
     options: dict[str, Any] = {
@@ -349,7 +349,7 @@ def _made(url: str, make: Callable[[], Client]) -> Client:
         return make()
     except ValueError as error:
         first = str(error).partition("\n")[0]
-        raise InputError(f"{_shown(url)}: is no URL of a store ({first}); check it") from None
+        raise InputError(f"{redacted(url)}: is no URL of a store ({first}); check it") from None
 
 
 def _aws_settings(url: str) -> dict[str, Any]:
@@ -428,11 +428,6 @@ def _is_address(text: str) -> bool:
         return False
 
 
-def _shown(url: str) -> str:
-    """Return a URL without a password that may be in it."""
-    return re.sub(r"(?<=^http://)[^/@]+@|(?<=^https://)[^/@]+@", "", url)
-
-
 @contextmanager
 def explained(url: str) -> Iterator[None]:
     """Turn the errors of obstore into one line that says what to do."""
@@ -445,15 +440,15 @@ def explained(url: str) -> Iterator[None]:
 
 
 def _no_keys(url: str) -> InputError:
-    return InputError(f"{_shown(url)}: no credentials were given; set {WHO[_scheme(url)]}")
+    return InputError(f"{redacted(url)}: no credentials were given; set {WHO[_scheme(url)]}")
 
 
 def _explanation(url: str, text: str) -> InputError:
     """Say what an error of obstore means. Of its text, only what cannot hold a secret is passed on."""
-    where, who = _shown(url), WHO[_scheme(url)]
+    where, who = redacted(url), WHO[_scheme(url)]
     code = "".join(re.findall(r"<Code>(\w+)</Code>", text)[:1])
     status = "".join(re.findall(r"status code: (\d+)", text)[:1])
-    server = _shown("".join(re.findall(r"performing \w+ (https?://[^/\s?]+)", text)[:1]))
+    server = redacted("".join(re.findall(r"performing \w+ (https?://[^/\s?]+)", text)[:1]))
     if code in _CODES:
         return InputError(f"{where}: {_CODES[code][0]}; {_CODES[code][1]}")
     if "/latest/api/token" in text or "/latest/meta-data" in text or "computeMetadata" in text:

@@ -18,7 +18,7 @@ import numpy as np
 import zarr
 
 from streampca.buffers import scratch
-from streampca.errors import InputError
+from streampca.errors import InputError, redacted
 from streampca.sources.base import Array
 from streampca.sources.genotypes import TEXT, GenotypeSource, VariantSource, packed_width, refuse_duplicates
 from streampca.sources.whole import plain, whole
@@ -302,7 +302,7 @@ def _has(group: ZarrGroup, name: str) -> bool:
 
 def group_name(group: ZarrGroup) -> str:
     """Return the path or URL of a group."""
-    return str(group.store_path).removeprefix("file://")
+    return redacted(str(group.store_path).removeprefix("file://"))
 
 
 def _open_group(data: str | Path | ZarrGroup, missing_chunks: str = "error") -> ZarrGroup | None:

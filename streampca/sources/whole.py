@@ -16,7 +16,7 @@ import zarr
 from zarr.codecs import Crc32cCodec, ZstdCodec
 from zarr.storage import LocalStore, WrapperStore
 
-from streampca.errors import InputError
+from streampca.errors import InputError, redacted
 
 # What becomes of chunks that are not there.
 MISSING_CHUNKS = ("error", "fill")
@@ -43,7 +43,7 @@ class WholeStore(WrapperStore[Any]):
         return found
 
     def __str__(self) -> str:
-        return str(self._store).removeprefix("file://")
+        return redacted(str(self._store).removeprefix("file://"))
 
 
 def whole(store: Any, missing_chunks: str) -> Any:

@@ -23,7 +23,7 @@ from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, ZstdCode
 from zarr.storage import LocalStore
 
 from streampca.buffers import scratch
-from streampca.errors import InputError
+from streampca.errors import InputError, redacted
 from streampca.sources.base import Array, Axis, Source, changed, digest, plain_axes
 from streampca.sources.remote import RemoteStore, is_url, open_remote
 from streampca.sources.whole import WholeStore, damaged_chunk, has_checksum, missing_chunk, plain, unreadable, whole
@@ -49,7 +49,7 @@ class ZarrSource(Source):
             raise InputError(f"{array.store_path}: a Zarr array of {array.ndim} dimension(s); give samples x features")
         self._array, self._store = array, plain(array.store)
         self._stamps: Array | None = None
-        self.name = str(array.store_path).removeprefix("file://")
+        self.name = redacted(str(array.store_path).removeprefix("file://"))
         names = _names(array)
         self.samples, self.features = axes or plain_axes(
             array.shape, names if all(names) and len(set(names)) == array.ndim else None

@@ -1,0 +1,1 @@
+"""Readers, what they are given, and how it is damaged."""

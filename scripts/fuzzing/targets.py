@@ -1,0 +1,254 @@
+"""Each reader: small valid files for it, how they are damaged, and what a run does with them."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from fuzzing.mutations import BYTES, JSON, TEXT, Mutation
+from fuzzing.seeds import (
+    BIM, CONFIGS, FAM, PSAM, PVAR, TABLES, checkpoints, images, npy, pgen, plain_stores, plink, results, vcf_stores,
+    workplaces,
+)  # fmt: skip
+
+from streampca.config import load as load_config
+from streampca.convert import convert
+from streampca.errors import InputError
+from streampca.jobs import Job, open_data
+from streampca.journal import Journal, read_record
+from streampca.sources import open_genotypes
+from streampca.sources.plink1 import read_bim, read_fam
+from streampca.sources.plink2 import read_psam, read_pvar
+from streampca.sources.regions import in_regions, named_regions
+from streampca.sources.selection import select
+from streampca.tables import Ids, read_table
+from streampca.workplace import Workplace
+from streampca.workplace import status as status_of
+
+Files = Mapping[str, bytes]
+# Beside what the process has already.
+MEMORY = "2GB"
+# Of a .npy file.
+HEADER = 128
+METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A reader.
+
+    Attributes
+    ----------
+    seeds : valid inputs, each some files by name; made in a folder that is given.
+    use : what a run does with the files in a folder; the number of the input chooses where there are several ways.
+    how : what damages a file, by the end of its name; files of other names stay as they are.
+    share : inputs of this reader, of all.
+    length : inputs of one process.
+    batch : inputs that are tried together.
+    """
+
+    name: str
+    seeds: Callable[[Path], Sequence[Files]]
+    use: Callable[[Path, int], None]
+    how: Mapping[str, Sequence[Mutation]]
+    share: float
+    length: int = 5000
+    batch: int = 1
+
+    def mutations(self, name: str) -> Sequence[Mutation] | None:
+        """Return what damages a file of this name."""
+        return next((how for end, how in self.how.items() if name.endswith(end)), None)
+
+
+def use_source(path: Path) -> None:
+    """Open data, look at labels, plan a fit, and read what one task reads first."""
+    data = open_data(str(path), {})
+    data.fingerprint()
+    for axis in (data.samples, data.features):
+        for _, values in axis.coords.values():
+            np.asarray(values).shape  # noqa: B018
+    source = {"missing": "auto", "scale": "auto"}
+    model = {"kind": "pca", "n_components": None, "solver": "auto", "seed": 0, "tol": 1e-3}
+    chosen = Job.of(data, source, model, MEMORY).plan()
+    chosen.lines()
+    start, stop = chosen.cut.partitions[0]
+    matrix = chosen.matrix(data, None, "mean")
+    part, whole = slice(start, min(stop, start + matrix.slab_length)), slice(0, matrix.n_full)
+    data.read(*((part, whole) if matrix.axis == 0 else (whole, part)))
+
+
+def text(name: str, content: bytes | Sequence[bytes]) -> Callable[[Path], Sequence[Files]]:
+    contents = [content] if isinstance(content, bytes) else content
+    return lambda _: [{name: content} for content in contents]
+
+
+@cache
+def genotypes(folder: str) -> Any:
+    """Return genotypes that lists and regions choose from."""
+    prefix = Path(folder, "valid")
+    for name, content in plink(Path(folder))[0].items():
+        prefix.with_suffix(Path(name).suffix).write_bytes(content)
+    return open_genotypes(prefix.with_suffix(".bed"), autosomes=False)
+
+
+def use_list(folder: Path, number: int) -> None:
+    option = ("keep", "remove", "extract", "exclude")[number % 4]
+    select(genotypes(str(folder.parent)), **{option: folder / "ids.txt"}).fingerprint()
+
+
+def use_regions(folder: Path, _: int) -> None:
+    regions = named_regions(folder / "regions.txt")
+    data = genotypes(str(folder.parent))
+    in_regions(data.label("chromosome"), data.label("position"), regions)
+
+
+def use_table(folder: Path, number: int) -> None:
+    names = [f"i{i}" for i in range(8)]
+    ids = Ids(names[:7] + names[:1], [f"f{i}" for i in range(8)]) if number % 4 == 3 else Ids(names)
+    table = read_table(folder / "table.tsv", ids)
+    table.columns  # noqa: B018
+    str(table.note)
+    for name in table.cells:
+        try:
+            table.numbers(name)
+        except InputError:
+            table.label(name)
+    table.label()
+
+
+def use_config(folder: Path, number: int) -> None:
+    settings = ["model.tol=1e-2"] if number % 4 == 0 else []
+    config = load_config(folder / "run.yaml", settings)
+    json.dumps(config.model_dump(mode="json"))
+
+
+def use_images(folder: Path, number: int) -> None:
+    out = folder.parent / "out"
+    done = convert(folder, out / "images.zarr", overwrite=True, size=(8, 8), crop=number % 2 == 0, grey=None)
+    assert done is not None
+    done.lines()
+
+
+def use_checkpoint(folder: Path, number: int) -> None:
+    """Read a record on its own, or as a run that is taken up does, for which a damaged one is as good as none."""
+    path = next(folder.glob("*.npz"))
+    content = path.read_bytes()
+    if number % 2:
+        read_record(path)
+        return
+    journal = Journal(folder)
+    try:
+        journal.recall("start", {"a": 1})
+        journal.sweep({"statistic": "sum", "x": np.arange(3.0)}).found()
+    finally:
+        path.write_bytes(content)
+
+
+def use_workplace(folder: Path, _: int) -> None:
+    from streampca.cli.running import _lines
+    from streampca.run import _differences
+
+    place = Workplace(folder / "out.zarr.unfinished")
+    begun = place.asked
+    place.failed  # noqa: B018
+    if begun is not None:
+        _differences(begun, {**begun, "config": {"source": {"path": "x.npy"}, "output": {"path": "out.zarr"}}})
+    found = status_of(folder / "out.zarr")
+    if found is not None:
+        json.dumps(found)
+        _lines(found)
+
+
+def use_result(folder: Path, number: int) -> None:
+    """Let a command read a result; all of them get their turn."""
+    from streampca.cli import cli
+
+    out, store = folder.parent / "out", str(folder / "result.zarr")
+    commands = (
+        ["info", store],
+        ["info", "--json", store],
+        ["report", store, "--out", str(out / "page.html"), "--overwrite"],
+        ["export", store, "--format", "tsv", "--out", str(out / "text"), "--overwrite"],
+        ["export", store, "--format", "plink", "--out", str(out / "text"), "--overwrite"],
+        ["project", store, _data(folder), "--out", str(out / "s.zarr"), "--overwrite", "--quiet", "--memory", MEMORY],
+        ["assign", store, "--method", "nb", "--labels", str(folder / "labels.tsv"), "--out", str(out / "a.tsv"),
+         "--overwrite"],
+        ["predict", store, _data(folder), "--out", str(out / "p.tsv"), "--overwrite", "--quiet", "--memory", MEMORY],
+        ["impute", store, _data(folder), "--out", str(out / "i.zarr"), "--overwrite", "--quiet", "--memory", MEMORY],
+        ["denoise", store, _data(folder), "--out", str(out / "d.zarr"), "--overwrite", "--quiet", "--memory", MEMORY],
+        ["status", store],
+        ["info", store],
+    )  # fmt: skip
+    cli(commands[number % len(commands)], standalone_mode=False)
+
+
+def _data(folder: Path) -> str:
+    return str(next(folder.glob("data.bed"), folder / "data.npy"))
+
+
+def use_guarded(reader: Callable[[Path], Any], name: str) -> Callable[[Path, int], None]:
+    return lambda folder, _: reader(folder / name)
+
+
+def any_store(folder: Path, _: int) -> None:
+    use_source(folder / "x.zarr")
+
+
+def _rezipped(data: bytes, rng: Any, others: Sequence[bytes]) -> bytes:
+    """Damage what is in an archive, and pack it again so that its checksums are right."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            parts = {name: archive.read(name) for name in archive.namelist()}
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, RuntimeError, EOFError):
+        return data
+    if not parts:
+        return data
+    name = rng.choice(list(parts))
+    head, body = parts[name][:HEADER], parts[name][HEADER:]
+    if name == "tree.npy" and rng.random() < 0.8:
+        body = rng.choice(JSON)(body, rng, others)
+        buffer = io.BytesIO()
+        np.save(buffer, np.frombuffer(body, np.uint8))
+        parts[name] = buffer.getvalue()
+    else:
+        parts[name] = rng.choice(BYTES)(head, rng, others) + body
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for name, content in parts.items():
+            archive.writestr(name, content)
+    return packed.getvalue()
+
+
+LISTS = (b"f0 i0\nf1 i1\nf2\ti2\n", b"#FID IID\nf0 i0\n", b"rs0\nrs1\nrs2\n", b"i0\r\ni1\r\n")
+REGIONS = (b"1 100 200 a name\nchr2\t5\t7\n# none\n\nX 1 1\n", b"1 0 100000\n")
+
+TARGETS = {
+    target.name: target
+    for target in (
+        Target(".bim", text("x.bim", BIM), use_guarded(read_bim, "x.bim"), {".bim": TEXT}, 0.12, 20_000),
+        Target(".fam", text("x.fam", FAM), use_guarded(read_fam, "x.fam"), {".fam": TEXT}, 0.12, 20_000),
+        Target(".pvar", text("x.pvar", PVAR), use_guarded(read_pvar, "x.pvar"), {".pvar": TEXT}, 0.1, 20_000),
+        Target(".psam", text("x.psam", PSAM), use_guarded(read_psam, "x.psam"), {".psam": TEXT}, 0.1, 20_000),
+        Target("lists", text("ids.txt", LISTS), use_list, {".txt": TEXT}, 0.06, 20_000),
+        Target("regions", text("regions.txt", REGIONS), use_regions, {".txt": TEXT}, 0.1, 20_000),
+        Target("tables", text("table.tsv", TABLES), use_table, {".tsv": TEXT}, 0.1, 20_000),
+        Target("config", text("run.yaml", CONFIGS), use_config, {".yaml": TEXT}, 0.04),
+        Target(".bed", plink, lambda f, _: use_source(f / "x.bed"), {".bed": BYTES, ".bim": TEXT, ".fam": TEXT}, 0.04),
+        Target(".pgen", pgen, lambda f, _: use_source(f / "x.pgen"), {".pgen": BYTES, ".pvar": TEXT, ".psam": TEXT},
+               0.03, 1000),
+        Target(".npy", npy, lambda f, _: use_source(f / "x.npy"), {".npy": (*BYTES, *TEXT)}, 0.05),
+        Target("Zarr", plain_stores, any_store, dict.fromkeys(METADATA, JSON), 0.03, 1000),
+        Target("VCF Zarr", vcf_stores, any_store, dict.fromkeys(METADATA, JSON), 0.02, 500),
+        Target("images", images, use_images, {"": BYTES}, 0.03, 2000, 50),
+        Target("results", results, use_result, dict.fromkeys(METADATA, JSON), 0.02, 500),
+        Target("checkpoints", checkpoints, use_checkpoint, {".npz": (*BYTES, *[_rezipped] * 12)}, 0.03),
+        Target("unfinished runs", workplaces, use_workplace, {".json": JSON}, 0.02),
+    )
+}  # fmt: skip

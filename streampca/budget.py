@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from pathlib import Path
 
 import dask
 import psutil
 from dask.system import CPU_COUNT
 from dask.utils import parse_bytes
 
+from streampca.claims import available_memory
 from streampca.errors import InputError, MemoryLimitError
 from streampca.sources import Source
 from streampca.sources.arrays import DaskSource
@@ -46,16 +46,6 @@ def memory_limit(memory: str | int | float | None) -> int:
     if limit <= 0:
         raise InputError(f"memory={memory!r} is not a positive amount; write it as '600MB' or '2GB', or give bytes")
     return limit
-
-
-def available_memory() -> int:
-    """Bytes that this process may still take: of the machine, or of its control group if that is less."""
-    free = int(psutil.virtual_memory().available)
-    limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
-    try:
-        return min(free, int(limit.read_text()) - int(used.read_text()))
-    except (OSError, ValueError):
-        return free
 
 
 def show_bytes(n_bytes: float) -> str:

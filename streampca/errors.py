@@ -5,7 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from tokenize import TokenError
 from typing import TypeVar
+
+LONGEST_MESSAGE = 800
+# What libraries raise for files whose description of themselves is damaged, each in its own way.
+DAMAGED = (
+    LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RuntimeError, AssertionError, ImportError,
+    SyntaxError, TokenError, OSError, EOFError, MemoryError,
+)  # fmt: skip
 
 T = TypeVar("T")
 
@@ -42,7 +50,15 @@ class InputError(ValueError):
     """
 
     def __init__(self, message: object = ""):
-        super().__init__(redacted(str(message)))
+        super().__init__(one_line(redacted(str(message))))
+
+
+def one_line(text: str) -> str:
+    """Return a text that a terminal shows in one line, without its middle if it is long: it may quote any file."""
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else " " if c.isspace() else "?" for c in text)
+    half = LONGEST_MESSAGE // 2
+    return text if len(text) <= LONGEST_MESSAGE else f"{text[:half]} ... {text[-half:]}"
 
 
 class MemoryLimitError(InputError):
@@ -72,6 +88,18 @@ class MissingValuesError(InputError):
         self.what = what
         self.seconds: list[float] = []
         self.bytes_read = 0
+
+
+@contextmanager
+def opening(where: str, what: str = "opened as Zarr", cure: str = "write the store again") -> Iterator[None]:
+    """Say of a file that a library cannot read which one it is, and what to do."""
+    try:
+        yield
+    except InputError:
+        raise
+    except DAMAGED as error:
+        first = str(error).partition("\n")[0] or type(error).__name__
+        raise InputError(f"{where}: cannot be {what} ({first}); {cure}") from error
 
 
 @contextmanager

@@ -175,7 +175,7 @@ def attributes_in(path: Path) -> dict[str, Any] | None:
     """Return the attributes of the store at a path; None if there is none."""
     try:
         found = json.loads((path / "zarr.json").read_text())["attributes"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 

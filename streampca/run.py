@@ -309,7 +309,7 @@ def _run_of(attributes: dict[str, Any] | None) -> dict[str, Any]:
     """Return what a result says of the run that made it; nothing if there is none."""
     try:
         found = json.loads((attributes or {})["run"])
-    except (KeyError, ValueError, TypeError):
+    except (KeyError, ValueError, TypeError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

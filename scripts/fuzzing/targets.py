@@ -34,7 +34,7 @@ from streampca.workplace import status as status_of
 
 Files = Mapping[str, bytes]
 # Beside what the process has already.
-MEMORY = "2GB"
+MEMORY = "1GB"
 # Of a .npy file.
 HEADER = 128
 METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")

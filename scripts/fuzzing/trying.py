@@ -27,8 +27,8 @@ from streampca.errors import InputError, Stopped
 
 # Of one input: seconds of processor time, address space and resident size beside what the process has already.
 SECONDS = 5.0
-ADDRESS_BYTES = 3 << 30
-RESIDENT_BYTES = 500 << 20
+ADDRESS_BYTES = 2 << 30
+RESIDENT_BYTES = 1200 << 20
 LONGEST_MESSAGE = 1000
 # Seconds for making one failing file smaller.
 SMALLER = 10.0

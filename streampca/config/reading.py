@@ -18,6 +18,11 @@ from streampca.config.blocks import BLOCKS, Block, Config, Keys, listed
 from streampca.config.describing import allowed_by
 from streampca.errors import InputError
 
+# What no configuration goes beyond; reading YAML takes long.
+MOST_BYTES = 1 << 17
+MOST_VALUES = 10_000
+DEEPEST = 20
+
 
 def load(path: str | Path, settings: Sequence[str] = ()) -> Config:
     """Read and check a configuration.
@@ -29,6 +34,8 @@ def load(path: str | Path, settings: Sequence[str] = ()) -> Config:
     """
     name = str(path)
     root = _compose(_read(Path(path)), name)
+    if root is not None and _size(root, {}) > MOST_VALUES:
+        raise InputError(f"{name}:1: aliases (*) make more than {MOST_VALUES} values of it; write them out")
     if root is None:
         raise InputError(f"{name}:1: is empty; `streampca config new pca` prints a file to begin with")
     places: dict[Keys, str] = {(): f"{name}:{root.start_mark.line + 1}"}
@@ -48,6 +55,10 @@ def load(path: str | Path, settings: Sequence[str] = ()) -> Config:
 def _read(path: Path) -> str:
     try:
         content = path.read_bytes()
+        if len(content) > MOST_BYTES:
+            raise InputError(
+                f"{path}: has {len(content)} bytes, a configuration no more than {MOST_BYTES}; check the path"
+            )
     except FileNotFoundError:
         there = [str(file) for file in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
         nearest = get_close_matches(str(path), there, 1)
@@ -91,6 +102,16 @@ def _compose(text: str, name: str, in_file: bool = True) -> Any:
     raise InputError(f"{place}: cannot be read ({problem}); {cure if in_file else 'put the value in quotes'}")
 
 
+def _size(node: Any, known: dict[Any, int]) -> int:
+    """Return how many values a node comes to when all aliases are written out; of one that holds itself, fewer."""
+    if node not in known:
+        known[node] = 1
+        if isinstance(node, yaml.CollectionNode):
+            inner = (part for entry in node.value for part in (entry if isinstance(entry, tuple) else (entry,)))
+            known[node] = 1 + sum(_size(part, known) for part in inner)
+    return known[node]
+
+
 def _values(
     node: Any, path: Keys, places: dict[Keys, str], place: Callable[[Any], str], above: tuple[Any, ...] = ()
 ) -> Any:
@@ -103,6 +124,8 @@ def _values(
     """
     if node in above:
         raise InputError(f"{places[path]}: {'.'.join(path)} refers to itself; write it out")
+    if len(above) > DEEPEST:
+        raise InputError(f"{place(node)}: lists in lists, more than {DEEPEST} deep; take them out")
     if not node.tag.startswith("tag:yaml.org,2002:"):
         raise InputError(f"{place(node)}: the tag {node.tag} is not known; write the value without it")
     if isinstance(node, yaml.ScalarNode):

@@ -85,7 +85,7 @@ def mapping_of(text: Any) -> dict[str, Any]:
     """Return what a text holds as JSON, if that is names and values."""
     try:
         found = json.loads(text)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -94,7 +94,7 @@ def texts_of(attributes: Mapping[str, Any], name: str) -> list[str]:
     """Return a list of texts that an attribute holds as JSON."""
     try:
         found = json.loads(attributes.get(name, "[]"))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         return []
     return [str(text) for text in found] if isinstance(found, list) else []
 

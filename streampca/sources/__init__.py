@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from streampca.errors import InputError
+from streampca.errors import DAMAGED, InputError, opening
 from streampca.sources.arrays import ArraySource, DaskSource
 from streampca.sources.base import Axis, Source
 from streampca.sources.genotypes import VariantSource
@@ -192,11 +192,12 @@ def _open_zarr(location: str, variable: str | None, sample_dims: tuple[str, ...]
     coded = _is_coded(array)
     if "sample" in dims and sample_dims is None and not coded and not has_labels(array, dims):
         return plain
-    labelled = _with_labels(array, dims)
-    axes = split_axes(labelled, sample_dims)
-    if coded or axes[0].dims + axes[1].dims != dims:
-        return labelled_source(labelled, sample_dims, plain)
-    return ZarrSource(array, axes)
+    with opening(plain.name):
+        labelled = _with_labels(array, dims)
+        axes = split_axes(labelled, sample_dims)
+        if coded or axes[0].dims + axes[1].dims != dims:
+            return labelled_source(labelled, sample_dims, plain)
+        return ZarrSource(array, axes)
 
 
 def _is_coded(array: Any) -> bool:
@@ -224,7 +225,7 @@ def _with_labels(array: Any, dims: tuple[str, ...]) -> Any:
     import xarray
 
     from streampca.sources.whole import plain
-    from streampca.sources.zarrs import open_store
+    from streampca.sources.zarrs import arrays_beside, check_whole, open_store, refuse_many_blocks
 
     group, _, name = array.path.rpartition("/")
     store: Any = array.store
@@ -233,10 +234,15 @@ def _with_labels(array: Any, dims: tuple[str, ...]) -> Any:
         # The array itself was opened: its group is the folder around it.
         root = Path(inner.root)
         store, group, name = open_store(str(root.parent), "fill" if inner is store else "error"), "", root.name
+    refuse_many_blocks(array)
+    for other in arrays_beside(array):
+        if other.ndim == 1:
+            # xarray reads labels as a whole when it opens the group.
+            check_whole(other)
     try:
         return xarray.open_zarr(store, group=group or None, chunks={}, consolidated=False)[name]
     except InputError:
         raise
-    except (KeyError, ValueError, OSError, TypeError):
+    except DAMAGED:
         lazy: Any = dask.array
         return xarray.DataArray(lazy.from_zarr(array), dims=dims)

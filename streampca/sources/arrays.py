@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib.format import open_memmap
 
 from streampca.buffers import scratch
-from streampca.errors import InputError
+from streampca.errors import DAMAGED, InputError
 from streampca.sources.base import Array, Axis, Source, digest, file_stamp, plain_axes
 
 # What one read of an array without chunks of its own brings.
@@ -53,9 +54,9 @@ class ArraySource(Source):
     def from_npy(cls, path: Path) -> ArraySource:
         """Map a .npy file into memory, without reading it."""
         try:
-            array = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (ValueError, OSError, EOFError) as error:
-            if "Python objects" in str(error) or "Object arrays" in str(error):
+            array = open_memmap(path, mode="r")
+        except DAMAGED as error:
+            if "Python objects" in str(error):
                 raise InputError(f"{path}: holds Python objects, not numbers; save a numeric array") from error
             raise InputError(f"{path}: not a whole .npy file ({error}); write it again with numpy.save") from error
         return cls(array, path=path)
@@ -96,7 +97,7 @@ class ArraySource(Source):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         if self._path is not None:
-            self._array = np.load(self._path, mmap_mode="r", allow_pickle=False)
+            self._array = open_memmap(self._path, mode="r")
 
 
 def _read_runs(path: Path, array: Any, block: Array, out: Array, turned: slice) -> None:

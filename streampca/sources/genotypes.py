@@ -234,7 +234,7 @@ def chromosome(code: str) -> str:
 def on_autosomes(chromosomes: Array) -> Array | None:
     """Tell which variants lie on chromosomes 1 to 22; None where no code says so, or numbers go beyond those of man."""
     bare = {str(code): chromosome(str(code)) for code in np.unique(chromosomes)}
-    numbers = {code: int(name) for code, name in bare.items() if name.isdigit()}
+    numbers = {code: int(name) for code, name in bare.items() if name.isdecimal() and len(name) < 10}
     autosomes = [code for code, number in numbers.items() if 1 <= number <= 22]
     if not autosomes or max(numbers.values()) > LAST_HUMAN_CODE:
         return None

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from streampca.claims import refuse_too_large
 from streampca.errors import InputError
 from streampca.sources.arrays import READ_BYTES, ArraySource, DaskSource
 from streampca.sources.base import Array, Axis, Source, digest, file_stamp
@@ -45,11 +46,11 @@ def split_axes(array: Any, sample_dims: Sequence[str] | None) -> tuple[Axis, Axi
 
 
 def _axis(array: Any, dims: tuple[str, ...]) -> Axis:
-    coords = {
-        str(name): (tuple(map(str, coord.dims)), coord.values)
-        for name, coord in array.coords.items()
-        if coord.dims and set(coord.dims) <= set(dims) and coord.dtype.kind in "biufUSMmTO"
-    }
+    coords = {}
+    for name, coord in array.coords.items():
+        if coord.dims and set(coord.dims) <= set(dims) and coord.dtype.kind in "biufUSMmTO":
+            refuse_too_large(f"the coordinate {name}", coord.nbytes)
+            coords[str(name)] = (tuple(map(str, coord.dims)), coord.values)
     return Axis(dims, tuple(array.sizes[dim] for dim in dims), coords)
 
 

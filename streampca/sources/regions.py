@@ -113,7 +113,7 @@ def _read(path: Path) -> tuple[Region, ...]:
         fields = line.partition("#")[0].split(maxsplit=3)
         if not fields:
             continue
-        if len(fields) < 3 or not (fields[1].isdecimal() and fields[2].isdecimal()):
+        if len(fields) < 3 or not all(end.isdecimal() and len(end) < 19 for end in fields[1:3]):
             raise InputError(
                 f"{path}: line {number} is {line.strip()!r}; write chromosome, first and last position, the positions "
                 "as whole numbers"

@@ -18,11 +18,11 @@ import numpy as np
 import zarr
 
 from streampca.buffers import scratch
-from streampca.errors import InputError, redacted
+from streampca.errors import DAMAGED, InputError, opening, redacted
 from streampca.sources.base import Array
 from streampca.sources.genotypes import TEXT, GenotypeSource, VariantSource, packed_width, refuse_duplicates
 from streampca.sources.whole import plain, whole
-from streampca.sources.zarrs import ZarrArray, ZarrSource, open_store
+from streampca.sources.zarrs import ZarrArray, ZarrSource, check_array, check_whole, open_store
 
 ZarrGroup: TypeAlias = Any  # zarr.Group, whose types differ from release to release
 
@@ -262,31 +262,19 @@ def _values(group: ZarrGroup, name: str, shape: tuple[int, ...] = (), fill: bool
             f"{group_name(group)}: {name} has the shape {array.shape}, but there are {shape[0]} in the calls; "
             "write the store again"
         )
-    try:
+    check_whole(array)
+    with opening(f"{group_name(group)}/{name}", "read", "check the store against a copy"):
         return np.asarray(array[...])
-    except InputError:
-        raise
-    except (OSError, RuntimeError, ValueError, TypeError) as error:
-        first = str(error).partition("\n")[0]
-        raise InputError(
-            f"{group_name(group)}/{name}: cannot be read ({first}); check the store against a copy"
-        ) from error
 
 
 def _member(group: ZarrGroup, name: str) -> ZarrArray:
     """Return an array of a group; one whose codec would run what lies in the file is refused."""
     where = group_name(group)
-    try:
+    with opening(f"{where}/{name}", "opened"):
         array = group[name] if _has(group, name) else None
-    except InputError:
-        raise
-    except (KeyError, ValueError, TypeError) as error:
-        first = str(error).partition("\n")[0]
-        raise InputError(f"{where}/{name}: cannot be opened ({first}); write the store again") from error
     if not isinstance(array, zarr.Array):
         raise InputError(f"{where}: has no array {name}; check that it is a VCF Zarr store")
-    if "'pickle'" in str(array.metadata.to_dict()):
-        raise InputError(f"{where}/{name}: is pickled, which is not safe to read; write the store again")
+    check_array(array)
     return array
 
 
@@ -296,7 +284,7 @@ def _has(group: ZarrGroup, name: str) -> bool:
         return name in group
     except InputError:
         raise
-    except (KeyError, ValueError, TypeError):
+    except DAMAGED:
         return True
 
 
@@ -314,7 +302,7 @@ def _open_group(data: str | Path | ZarrGroup, missing_chunks: str = "error") -> 
         return zarr.open_group(open_store(str(data), missing_chunks), mode="r")
     except InputError:
         raise
-    except (ImportError, OSError, ValueError, KeyError, TypeError, AttributeError):
+    except DAMAGED:
         return None
 
 

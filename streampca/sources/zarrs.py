@@ -23,10 +23,18 @@ from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, ZstdCode
 from zarr.storage import LocalStore
 
 from streampca.buffers import scratch
-from streampca.errors import InputError, redacted
+from streampca.claims import refuse_too_large
+from streampca.errors import DAMAGED, InputError, opening, redacted
 from streampca.sources.base import Array, Axis, Source, changed, digest, plain_axes
 from streampca.sources.remote import RemoteStore, is_url, open_remote
 from streampca.sources.whole import WholeStore, damaged_chunk, has_checksum, missing_chunk, plain, unreadable, whole
+
+# Chunks beyond which Dask has no graph of them.
+MOST_BLOCKS = 1_000_000
+# What a label takes as text.
+LABEL_BYTES = 32
+# Codecs that run what lies in a file.
+UNSAFE = frozenset({"pickle", "numcodecs.pickle"})
 
 ZarrArray: TypeAlias = Any  # zarr.Array, whose types differ from release to release
 
@@ -45,14 +53,15 @@ class ZarrSource(Source):
     """
 
     def __init__(self, array: ZarrArray, axes: tuple[Axis, Axis] | None = None):
+        self.name = place_of(array)
+        check_array(array)
         if array.ndim < 2:
-            raise InputError(f"{array.store_path}: a Zarr array of {array.ndim} dimension(s); give samples x features")
+            raise InputError(f"{self.name}: a Zarr array of {array.ndim} dimension(s); give samples x features")
         self._array, self._store = array, plain(array.store)
         self._stamps: Array | None = None
-        self.name = redacted(str(array.store_path).removeprefix("file://"))
         names = _names(array)
         self.samples, self.features = axes or plain_axes(
-            array.shape, names if all(names) and len(set(names)) == array.ndim else None
+            array.shape, names if names and all(names) and len(set(names)) == array.ndim else None
         )
         self.dtype = np.dtype(array.dtype)
         self._grid = getattr(array, "shards", None) or array.chunks
@@ -263,6 +272,54 @@ def _fills(decoder: Any, packed: Array, out: Array) -> bool:
     return False
 
 
+def place_of(array: ZarrArray) -> str:
+    """Return the path or URL of an array or a group."""
+    return redacted(str(array.store_path).removeprefix("file://"))
+
+
+def check_array(array: ZarrArray) -> None:
+    """Refuse metadata that no array has, and codecs that would run what lies in the file."""
+    where = place_of(array)
+    with opening(where):
+        metadata, dtype = array.metadata.to_dict(), np.dtype(array.dtype)
+        sizes = (*array.shape, *array.chunks, *(getattr(array, "shards", None) or ()))
+        codecs = _codec_names(metadata)
+    if codecs & UNSAFE or dtype.hasobject and dtype.kind != "T":
+        raise InputError(f"{where}: holds Python objects (pickled), which is not safe to read; write the store again")
+    if min(array.shape, default=0) < 0 or min(array.chunks, default=1) < 1 or max(sizes, default=0) >= 1 << 63:
+        raise InputError(f"{where}: has the shape {array.shape} in chunks of {array.chunks}; write the store again")
+
+
+def _codec_names(metadata: dict[str, Any]) -> set[str]:
+    """Return what the codecs of an array are called, those within others too."""
+    names, stack = set(), [metadata.get(key) for key in ("codecs", "filters", "compressor")]
+    while stack:
+        part = stack.pop()
+        if isinstance(part, dict):
+            names.add(str(part.get("name", part.get("id"))))
+            stack += part.values()
+        elif isinstance(part, (list, tuple)):
+            stack += part
+        elif part is not None and not isinstance(part, (str, int, float)):
+            names.add(str(getattr(part, "codec_id", "")))
+    return names
+
+
+def check_whole(array: ZarrArray) -> None:
+    """Refuse an array that is to be read as a whole, labels mostly, but claims more than there is memory."""
+    check_array(array)
+    itemsize = max(np.dtype(array.dtype).itemsize, LABEL_BYTES)
+    chunk = getattr(array, "shards", None) or array.chunks
+    refuse_too_large(place_of(array), itemsize * max(math.prod(array.shape), math.prod(chunk)))
+
+
+def refuse_many_blocks(array: ZarrArray) -> None:
+    """Refuse an array of more chunks than Dask can count."""
+    blocks = math.prod(-(-size // chunk) for size, chunk in zip(array.shape, array.chunks, strict=True))
+    if blocks > MOST_BLOCKS:
+        raise InputError(f"{place_of(array)}: has {blocks} chunks, more than {MOST_BLOCKS}; write it in larger ones")
+
+
 def is_zarr(path: Path) -> bool:
     """Tell whether a path lies at or below a Zarr array or group."""
     return any((place / marker).exists() for place in (path, *path.parents) for marker in MARKERS)
@@ -282,21 +339,19 @@ def made_whole(array: ZarrArray, missing_chunks: str) -> ZarrArray:
 
 def open_zarr(location: str, variable: str | None, missing_chunks: str) -> ZarrArray:
     """Open one array of a local path or a URL; `store.zarr/path` and `variable` both name one inside a group."""
-    try:
-        node = zarr.open(open_store(location, missing_chunks), mode="r")
-        if isinstance(node, zarr.Array):
-            return node
-        if variable is not None and variable in node:
-            node = node[variable]
-            return node if isinstance(node, zarr.Array) else open_zarr(f"{location}/{variable}", None, missing_chunks)
-        arrays = {name: array for name, array in node.members(max_depth=None) if isinstance(array, zarr.Array)}
-    except InputError:
-        raise
-    except (FileNotFoundError, KeyError) as error:
-        raise InputError(f"{location}: there is no Zarr array or group here; check the path") from error
-    except (ImportError, AttributeError, ValueError, OSError, TypeError) as error:
-        first = str(error).partition("\n")[0]
-        raise InputError(f"{location}: cannot be opened as Zarr ({first}); write the store again") from error
+    with opening(location):
+        try:
+            node = zarr.open(open_store(location, missing_chunks), mode="r")
+            if isinstance(node, zarr.Array):
+                return node
+            if variable is not None and variable in node:
+                node = node[variable]
+                if isinstance(node, zarr.Array):
+                    return node
+                return open_zarr(f"{location}/{variable}", None, missing_chunks)
+            arrays = {name: array for name, array in node.members(max_depth=None) if isinstance(array, zarr.Array)}
+        except (FileNotFoundError, KeyError) as error:
+            raise InputError(f"{location}: there is no Zarr array or group here; check the path") from error
     if variable is not None:
         raise InputError(f"{location}: has no array {variable!r}; it has {_listing(arrays)}")
     matrices = {name: array for name, array in arrays.items() if array.ndim >= 2}
@@ -307,6 +362,11 @@ def open_zarr(location: str, variable: str | None, missing_chunks: str) -> ZarrA
 
 def has_labels(array: ZarrArray, dims: tuple[str, ...]) -> bool:
     """Tell whether the group of an array holds labels of its dimensions; without them, xarray need not be loaded."""
+    return any({*_names(other)} & {*dims} for other in arrays_beside(array) if other.ndim == 1)
+
+
+def arrays_beside(array: ZarrArray) -> list[ZarrArray]:
+    """Return all arrays of the group of an array, itself too; none if there is no group, or one that is damaged."""
     parent, _, name = array.path.rpartition("/")
     try:
         if name:
@@ -314,15 +374,18 @@ def has_labels(array: ZarrArray, dims: tuple[str, ...]) -> bool:
         elif isinstance(plain(array.store), LocalStore):
             group = zarr.open_group(Path(str(plain(array.store).root)).parent, mode="r")
         else:
-            return False
-        return any({*_names(other)} & {*dims} for _, other in group.arrays() if other.ndim == 1)
-    except (OSError, KeyError, ValueError, TypeError):
-        return False
+            return []
+        return [other for _, other in group.arrays()]
+    except DAMAGED:
+        return []
 
 
 def _names(array: ZarrArray) -> tuple[str, ...]:
-    """Return the names of an array's dimensions, if it has any."""
-    return tuple(getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS") or ())
+    """Return the names of an array's dimensions, if it has any; "" for one without."""
+    names = getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS")
+    if not isinstance(names, (list, tuple)) or len(names) != array.ndim:
+        return ()
+    return tuple(name if isinstance(name, str) else "" for name in names)
 
 
 def _listing(arrays: dict[str, ZarrArray]) -> str:

@@ -30,7 +30,7 @@ def redacted(value: T) -> T:
     if isinstance(value, dict):
         return {key: redacted(item) for key, item in value.items()}  # type: ignore[return-value]
     if isinstance(value, (list, tuple)):
-        return type(value)(redacted(item) for item in value)  # type: ignore[return-value, call-arg]
+        return type(value)(redacted(item) for item in value)
     return value
 
 

@@ -27,7 +27,7 @@ FEATURES: dict[str, tuple[str, ...]] = {
         "IncrementalPCA", "compute=True", "yes [4]", "covariance_eigh [5]",
     ),
     "memory limit set by the user, kept or refused": (
-        "yes", "`--memory` [6]", "no [7]", "no", "no", "no", "no", "no", "no", "no", "no",
+        "yes", "`--memory` [6]", *["no [7]"] * 9,
     ),
     "error bound for each component": ("yes", *["no [8]"] * 10),
     "goes on after it was killed": ("yes", *["no [9]"] * 4, *["by hand, partial_fit [9]"] * 2, *["no [9]"] * 4),
@@ -37,8 +37,8 @@ FEATURES: dict[str, tuple[str, ...]] = {
     ),
     "missing values modelled (EM)": ("yes, PPCA", *["no [8]"] * 10),
     "missing values taken": (
-        "yes, the mean", "yes, by pairs or the mean", "yes", "no, refused [11]", "no, refused [11]", "no, refused [11]",
-        "no, refused [11]", "no, LinAlgError [11]", "no, LinAlgError [11]", "whole samples or features [11]",
+        "yes, the mean", "yes, by pairs or the mean", "yes [11]", *["no, refused [11]"] * 4,
+        "no, LinAlgError [11]", "no, LinAlgError [11]", "whole samples or features [11]",
         "no, ValueError [11]",
     ),
     "genotype files": (
@@ -57,30 +57,31 @@ FEATURES: dict[str, tuple[str, ...]] = {
         "yes", "yes", "yes", "beside, in one Dataset", "no [3]", "with pandas", "?", "no", "no", "yes", "yes, AnnData",
     ),
     "kernel PCA": (
-        "landmarks, out of core", "no", "no", "no", "no", "in memory", *["no [16]"] * 5,
+        "landmarks, out of core", *["no [16]"] * 4, "in memory", *["no [16]"] * 5,
     ),
     "report of a run": (
-        "one HTML page", "no", "a plot, by `ploteig`", "no", "no", "no", "no", "no", "no", "no", "plots, `pl.pca`",
+        "one HTML page", "no [17]", "a plot, by `ploteig`", *["no [17]"] * 7, "plots, `pl.pca`",
     ),
 }  # fmt: skip
 
 NOTES = (
-    "`--help pca` and peak memory measured here; the exact way holds an n x n matrix, smartpca the packed calls "
-    "(2 bits each).",
+    "Tried, by the bytes that a process reads: plink2 `--pca approx` read a .bed 13 times for k = 10, smartpca "
+    "`fastmode` once, so it keeps the calls; the exact way of plink2 holds an n x n matrix.",
     "Source, `sgkit/stats/pca.py`: one Dask graph for all passes (`compute=False`), so blocks stay in memory for the "
     "next pass unless Dask spills them.",
     "Source, `allel/stats/decomposition.py`: NumPy arrays in and out.",
     "Source, `xeofs/linalg/decomposer.py`: `svd_compressed` with `compute=True` for Dask arrays.",
     "Docstring of `scanpy.pp.pca`; with Dask, features must be in one chunk.",
     "`--help memory`: the size of its workspace, with `require` or an error.",
-    "POPGEN/README of EIGENSOFT has no such parameter.",
+    "No such parameter in POPGEN/README of EIGENSOFT, nor in the signatures of the Python functions.",
     "None among what it writes or the attributes of what is fitted (tried), its help or README.",
     "No such option in its help, README or source; with scikit-learn's and intelex's `partial_fit`, a user can keep "
     "the model between batches.",
     "`sklearnex/spmd/decomposition` is there; it was not run.",
     "Tried, on 300 x 40 or 400 x 60 with 2% of nan: sgkit, scikit-allel, scikit-learn, intelex and scanpy raise "
     "ValueError; dask-ml and dask say that the SVD did not converge; xeofs drops samples and features without any "
-    "value, and refuses single gaps. dask-ml's `transform` lacks an attribute that scikit-learn 1.9 asks for.",
+    "value, and refuses single gaps; smartpca's answer with 0.5% of calls missing was that of the mean. dask-ml's "
+    "`transform` lacks an attribute that scikit-learn 1.9 asks for.",
     "Its help (`--vcf`, `--bcf`, `--bgen`, `--haps`).",
     "Source: `sgkit.io` has plink and bgen, `load_dataset` opens VCF Zarr; `pca_transform` is in `sgkit.stats.pca`; "
     "`allel.read_vcf`.",
@@ -89,8 +90,9 @@ NOTES = (
     "`seed`).",
     "Tried on 3,000 x 700 with 1 and 2 threads of BLAS: other bits by covariance_eigh, randomized and IncrementalPCA; "
     "scikit-allel calls the same `randomized_svd`.",
-    "Lists of the names in their packages: `sklearnex.decomposition`, `dask_ml.decomposition`, `xeofs.single`; "
-    "scanpy's and dask's functions are for linear PCA.",
+    "No such name or option in `plink2 --help`, POPGEN/README, `sgkit`, `allel`, `sklearnex.decomposition`, "
+    "`dask_ml.decomposition`, `xeofs.single`; scanpy's and dask's functions are for linear PCA.",
+    "None in what was read for the other rows.",
 )
 
 

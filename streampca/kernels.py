@@ -243,7 +243,8 @@ def gamma_of(gamma: float | str | None, name: str, sample: Array) -> float:
     if gamma is None or name in WITHOUT_GAMMA or name not in KERNELS:
         return 1.0 / d
     if gamma == "scale":
-        spread, what = float(np.var(sample, dtype=np.float64)) * d, "variance"
+        with np.errstate(over="ignore", invalid="ignore"):
+            spread, what = float(np.var(sample, dtype=np.float64)) * d, "variance"
     else:
         from scipy.spatial.distance import pdist
 

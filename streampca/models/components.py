@@ -27,6 +27,8 @@ Variants = TypeVar("Variants", bound=VariantSource)
 
 DEFAULT_TOL = 1e-3
 UNIT_COLUMNS = 8192
+# Unit rows whose Gram matrix has a smaller eigenvalue are not independent.
+DEPENDENT = 1e-4
 # Of genotypes, as other programs give.
 GENOTYPE_COMPONENTS = 10
 # More sets of components that are not distinguishable are said in one note.
@@ -361,12 +363,25 @@ def _unit_rows(rows: Array, lengths: Array) -> Array:
     rows[null] = np.random.default_rng(0).standard_normal((int(null.sum()), rows.shape[1]))
     for row in rows:
         row /= np.linalg.norm(row)
+    if np.linalg.eigvalsh(rows @ rows.T)[0] < DEPENDENT:
+        _replace_dependent(rows)
     # Cholesky's factor of the k x k Gram matrix does it in place; the rows are nearly orthonormal to begin with.
     for _ in range(3):
         inverse = np.linalg.inv(np.linalg.cholesky(rows @ rows.T))
         for start in range(0, rows.shape[1], UNIT_COLUMNS):
             rows[:, start : start + UNIT_COLUMNS] = inverse @ rows[:, start : start + UNIT_COLUMNS]
     return rows
+
+
+def _replace_dependent(rows: Array) -> None:
+    """Put random directions, in place, where unit rows lie in the span of those before: their eigenvalue is rounding."""
+    rng = np.random.default_rng(0)
+    for i, row in enumerate(rows):
+        before = np.linalg.qr(rows[:i].T)[0]
+        if np.linalg.norm(row - before @ (before.T @ row)) < np.sqrt(DEPENDENT):
+            row[:] = rng.standard_normal(len(row))
+            row -= before @ (before.T @ row)
+            row /= np.linalg.norm(row)
 
 
 def signed(components: Array) -> Array:

@@ -306,10 +306,9 @@ def fit_latent(source: Source, request: LatentRequest) -> tuple[Latent, Sweeps]:
     spent.add(found.sweep_seconds, found.bytes_read)
     gaps = bool(found.missing.any())
     if len(found.components) >= len(found.mean):
-        raise InputError(
-            f"{source.name}: {len(found.mean)} features are left to use, and {most} components leave no noise of them; "
-            f"ask for {max(1, len(found.mean) - 1)} or fewer"
-        )
+        few = f"{source.name}: {len(found.mean)} features are left to use, and {most} components leave no noise of them"
+        cure = f"ask for {len(found.mean) - 1} or fewer" if len(found.mean) > 1 else "give more that vary"
+        raise InputError(f"{few}; {cure}")
     source, scaling = _used_part(found, sweeps), found.scaling
     del sweeps
     choice = choose(source, found, request, spent) if request.n_components == "auto" else None

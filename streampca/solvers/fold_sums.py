@@ -126,8 +126,11 @@ def learn_sums(sweeps: Sweeps, statistic: FoldSums, label: str) -> Learnt:
         sums, squares = _sums_in(value)
         n, total = counts.sum(), squares.sum(axis=0)
         away = sums.sum(axis=0) / n
-        m2 = total - n * away**2
-        near = (n * away**2 <= FAR**2 * m2) | (total == 0)
+        # Values too large or too small to square are refused below, by what becomes of their variance.
+        with np.errstate(over="ignore", invalid="ignore"):
+            m2 = total - n * away**2
+            near = (n * away**2 <= FAR**2 * m2) | (total == 0)
+        m2[(total == 0) & (away != 0)] = np.finfo(np.float64).tiny
         if near.all() or last or not np.isfinite(m2).all():
             break
         origin = origin + away

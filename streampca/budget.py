@@ -73,8 +73,7 @@ def cut(source: Source, axis: int, partial_bytes: int, widening: float = 1.0) ->
     """
     n_block, n_full = source.shape[axis], source.shape[1 - axis]
     if isinstance(source, DaskSource):
-        stops = _running_sums(source.array.chunks[axis])
-        ranges = tuple((a, b) for a, b in zip([0, *stops], stops, strict=False) if b > a)
+        ranges = _blocks_of(source, axis, n_full)
         return Cut(axis, ranges, max(b - a for a, b in ranges))
     row_bytes = n_full * source.item_bytes
     chunk = source.chunks[axis]
@@ -93,12 +92,17 @@ def cut(source: Source, axis: int, partial_bytes: int, widening: float = 1.0) ->
     return Cut(axis, tuple((i, min(i + length, n_block)) for i in range(0, n_block, length)), min(slab_length, n_block))
 
 
-def _running_sums(lengths: tuple[int, ...]) -> list[int]:
-    total, sums = 0, []
+def _blocks_of(source: DaskSource, axis: int, n_full: int) -> tuple[tuple[int, int], ...]:
+    """Return the ranges of a Dask array's blocks; where they are very many, small ones are joined."""
+    lengths = [length for length in source.array.chunks[axis] if length]
+    least = PARTITION_BYTES // max(1, int(n_full * source.item_bytes)) if len(lengths) > MAX_PARTITIONS else 0
+    ranges, start, stop = [], 0, 0
     for length in lengths:
-        total += length
-        sums.append(total)
-    return sums
+        if stop > start and stop - start + length > least:
+            ranges.append((start, stop))
+            start = stop
+        stop += length
+    return (*ranges, (start, stop))
 
 
 @dataclass(frozen=True)

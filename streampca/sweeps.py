@@ -285,10 +285,11 @@ class Sweeps:
             matrix, shared = (delayed(x, traverse=False, pure=False) for x in (self.matrix, statistic))
         one, two = delayed(run_partition, pure=False), delayed(combine, pure=False)
         tasks: dict[Span, Delayed] = {}
+        blocks = self._blocks()
         for a, b in nodes.to_do:
             if b - a == 1:
                 start, stop = self.matrix.partitions[a]
-                tasks[a, b] = one(matrix, shared, start, stop, check, self._block(start, stop))
+                tasks[a, b] = one(matrix, shared, start, stop, check, None if blocks is None else blocks[a])
             else:
                 middle = middle_of(a, b)
                 tasks[a, b] = two(shared, self.matrix.merges_means, tasks[a, middle], tasks[middle, b])
@@ -315,14 +316,17 @@ class Sweeps:
         while self._pools:
             self._pools.popitem()[1].shutdown()
 
-    def _block(self, start: int, stop: int) -> Delayed | None:
-        """Return the range of a Dask array as one task of its own graph; nothing for sources that tasks open."""
-        source = self.matrix.source
+    def _blocks(self) -> list[Delayed] | None:
+        """Return the partitions of a Dask array, each as one task of its graph; nothing for sources that tasks open."""
+        source, axis, partitions = self.matrix.source, self.matrix.axis, self.matrix.partitions
         if not isinstance(source, DaskSource):
             return None
-        part = source.array[start:stop] if self.matrix.axis == 0 else source.array[:, start:stop]
-        block: Delayed = part.rechunk(part.shape).to_delayed().item()
-        return block
+        lengths = tuple(stop - start for start, stop in partitions)
+        # A thinned sweep has ranges with gaps between them; all at once is much less work where they are many.
+        if sum(lengths) == self.matrix.n_block:
+            return list(source.array.rechunk({axis: lengths, 1 - axis: -1}).to_delayed().ravel())
+        parts = (source.array[(slice(None),) * axis + (slice(*span),)] for span in partitions)
+        return [part.rechunk(part.shape).to_delayed().item() for part in parts]
 
 
 def _flush(statistic: Statistic, source: Source) -> None:

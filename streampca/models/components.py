@@ -374,7 +374,7 @@ def _unit_rows(rows: Array, lengths: Array) -> Array:
 
 
 def _replace_dependent(rows: Array) -> None:
-    """Put random directions, in place, where unit rows lie in the span of those before: all else of them is rounding."""
+    """Put random directions, in place, where unit rows lie in the span of those before: the rest is rounding."""
     rng = np.random.default_rng(0)
     for i, row in enumerate(rows):
         before = np.linalg.qr(rows[:i].T)[0]

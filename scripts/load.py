@@ -11,8 +11,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import partial
+from io import StringIO
 from pathlib import Path
 
 import dask.array
@@ -162,7 +164,9 @@ def soak(folder: Path, quick: bool) -> Iterator[Row]:
     # JSON is YAML.
     config.write_text(json.dumps(asked))
     run = partial(cli, ["run", str(config), "--quiet"], standalone_mode=False)
-    yield soaked("run with checkpoints", 32, [run], folder)
+    with redirect_stdout(StringIO()):
+        row = soaked("run with checkpoints", 32, [run], folder)
+    yield row
 
 
 def simulate_bed(path: Path, n: int, m: int) -> None:

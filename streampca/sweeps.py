@@ -255,7 +255,8 @@ class Sweeps:
         )
         if (0, count) not in found:
             self.matrix.source.watch()
-            self._execute(statistic, label, check, nodes)
+            with self.matrix.source.explaining():
+                self._execute(statistic, label, check, nodes)
             self.matrix.source.watch()
             nodes.save()
         return nodes.live[0, count], nodes.seconds

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +163,19 @@ class DaskSource(Source):
         if self.origin is not None:
             self.origin.watch()
             super().watch()
+
+    @contextmanager
+    def explaining(self) -> Iterator[None]:
+        """Say that a store cannot be decoded; of other graphs, errors are their author's."""
+        try:
+            yield
+        except InputError:
+            raise
+        except (OSError, RuntimeError, ValueError, EOFError) as error:
+            if self.origin is None:
+                raise
+            first = str(error).partition("\n")[0]
+            raise InputError(f"{self.name}: cannot be read ({first}); check the store against a copy") from error
 
     def stamp(self) -> object:
         """Return that of where the values come from."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -112,6 +113,11 @@ class Source(ABC):
             self._opened = now
         elif now != self._opened:
             raise changed(self.name)
+
+    @contextmanager
+    def explaining(self) -> Iterator[None]:
+        """Say what errors mean that come up where this source does not read itself."""
+        yield
 
     def bare(self) -> Source:
         """Return the source as tasks elsewhere need it."""

@@ -7,6 +7,7 @@ cut off looks the same, and would give wrong components without a word.
 from __future__ import annotations
 
 import itertools
+import json
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,11 @@ def plain(store: Any) -> Any:
 
 
 def refuse_damage(folder: Path) -> None:
-    """Refuse a local store of ours of which a chunk is missing or has not its checksum; nothing is decoded."""
+    """Refuse a local store of ours of which a part is missing or has not its checksum; nothing is decoded."""
+    root = json.loads((folder / "zarr.json").read_text())
+    for name in (root.get("consolidated_metadata") or {}).get("metadata", {}):
+        if not (folder / name / "zarr.json").is_file():
+            raise InputError(f"{folder / name / 'zarr.json'} is not there")
     for name, array in zarr.open_group(LocalStore(folder, read_only=True), mode="r").arrays():
         checked = isinstance(getattr(array.metadata, "codecs", [None])[-1], Crc32cCodec)
         counts = [-(-s // c) for s, c in zip(array.shape, array.chunks, strict=True)]

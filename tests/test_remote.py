@@ -110,12 +110,24 @@ def test_vcf_zarr_has_the_bits_of_the_local_copy(url, tmp_path):
     assert bits(url) == bits(str(tmp_path / "g.vcz"))
 
 
-def test_an_absent_chunk_is_the_fill_value(url, data):
+def test_an_absent_chunk_is_an_error_unless_it_is_to_be_filled(url, data):
     client = copied(data[0], url)
     client.delete("c/1/0")
+    with pytest.raises(InputError, match="c/1/0: this chunk is not there; .*--missing-chunks fill"):
+        sp.PCA(n_components=4).fit(url)
     expected = data[1].copy()
     expected[20:40] = 0
-    assert_reads_as(open_source(url), expected)
+    assert_reads_as(open_source(url, missing_chunks="fill"), expected)
+
+
+def test_a_store_that_changes_during_the_run_is_refused(url, data):
+    client = copied(data[0], url)
+    source = open_source(url)
+    source.watch()
+    source.watch()
+    client.put("c/7/0", (data[0] / "c/8/0").read_bytes())
+    with pytest.raises(InputError, match="has changed since it was opened"):
+        source.watch()
 
 
 def test_changed_data_change_the_fingerprint(url, data):

@@ -532,7 +532,7 @@ def test_starters_load_as_they_are_and_with_every_line(read, kind, engine):
     assert set(tree["engine"]) == set(ENGINES[engine].model_fields)
     assert set(tree["output"]) == set(BLOCKS["output"][""].model_fields)
     if kind == "kpca":
-        assert set(tree["source"]) == {"path", "variable", "sample_dims", "scale", "missing", "shape"}
+        assert set(tree["source"]) == {"path", "variable", "sample_dims", "missing_chunks", "scale", "missing", "shape"}
     else:
         assert set(tree["source"]) == set(BLOCKS["source"][""].model_fields)
 

@@ -224,7 +224,8 @@ def main() -> int:
         seeds = seeds_of(targets, folder)
         shares = sum(target.share for target in targets)
         counts = [
-            Count(target, seeds[target.name], max(1, round(options.inputs * target.share / shares))) for target in targets
+            Count(target, seeds[target.name], max(1, round(options.inputs * target.share / shares)))
+            for target in targets
         ]
         fuzzing = Fuzzing(folder, options.seed, options.workers)
         fuzzing.run(counts, options.seconds)

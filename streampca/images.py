@@ -42,8 +42,8 @@ BATCH = 512
 REFUSED_FORMATS = {"EPS", "WMF", "MPEG", "GRIB", "HDF5", "BUFR"}
 # What Pillow raises for files that are damaged or no images.
 UNREADABLE = (
-    OSError, ValueError, SyntaxError, EOFError, LookupError, TypeError, ArithmeticError, RuntimeError, struct.error,
-    zlib.error,
+    OSError, ValueError, SyntaxError, EOFError, LookupError, TypeError, ArithmeticError, RuntimeError, MemoryError,
+    struct.error, zlib.error,
 )  # fmt: skip
 # Modes of Pillow without colour; palettes are looked at.
 GREY_MODES = ("1", "L", "LA", "La", "I", "F")

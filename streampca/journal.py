@@ -110,7 +110,7 @@ class Journal:
             found = read_record(self.folder / f"{name}.npz")
         except InputError:
             return None
-        return found if found.pop("question") == vars(Question.of(question)) else None
+        return found if found.pop("question", None) == vars(Question.of(question)) else None
 
     def paths(self, number: int) -> dict[Span, Path]:
         """Return the records of one sweep, by the range of partitions."""

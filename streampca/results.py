@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streampca.accumulators import RowsOf
-from streampca.errors import InputError, curing_gaps
+from streampca.errors import DAMAGED, InputError, curing_gaps
 from streampca.kernels import Kernel
 from streampca.matrix import Matrix
 from streampca.models.components import (
@@ -64,8 +64,9 @@ from streampca.solvers.nystrom import KernelSolution
 from streampca.sources import Axis, Source
 from streampca.sources.genotypes import VariantSource
 from streampca.sources.remote import is_url, root_at
-from streampca.sources.whole import WRITTEN, refuse_damage
-from streampca.sources.zarrs import open_store
+from streampca.sources.whole import WRITTEN, refuse_damage, written_whole
+from streampca.sources.zarrs import arrays_in, check_size, open_store
+from streampca.stored import RESULT_ARRAYS, check_arrays, check_attributes
 from streampca.sweeps import Sweeps, active_client
 
 if TYPE_CHECKING:
@@ -81,15 +82,6 @@ FAR = 2.0
 RESOLVED = 1e-3
 # Samples of one chunk of imputed genotypes.
 IMPUTED_CHUNK = 4096
-# What every result of a kind holds.
-_ALWAYS = ("components", "mean", "scale", "explained_variance", "explained_variance_ratio")
-RESULT_ARRAYS = {
-    "pca": (*_ALWAYS, "certificate"),
-    "ppca": (*_ALWAYS, "log_likelihood"),
-    "factor_analysis": (*_ALWAYS, "log_likelihood", "noise_variance"),
-    "pcr": (*_ALWAYS, "certificate", "coefficient", "centre", "score_coefficient", "chosen", "r2"),
-    "kpca": ("weights", "kernel_mean", *_ALWAYS[1:], "certificate"),
-}
 
 
 @contextmanager
@@ -610,7 +602,7 @@ def _write_arrays(group: Any, arrays: Variables, attributes: Mapping[str, Any]) 
 
 
 def load(path: str | Path) -> xarray.Dataset:
-    """Open a result, at a path or behind a URL; refuses what is not one, or one of a newer format.
+    """Open a result, at a path or behind a URL; refuses what is not one, is damaged, or of a newer format.
 
     Parameters
     ----------
@@ -629,24 +621,48 @@ def load(path: str | Path) -> xarray.Dataset:
     >>> result.components.dims, result.attrs["kind"]
     (('component', 'feature'), 'pca')
     """
-    import xarray
-
     _check_result(path)
+    dataset = _opened(path)
+    check_arrays(path, dataset)
+    return dataset
+
+
+def _opened(path: str | Path) -> xarray.Dataset:
+    """Open a store of ours as a Dataset; labels, which are read now, must not claim more than there is memory."""
+    import xarray
+    import zarr
+
     with _damage_told(path):
-        if not is_url(path):
+        # Names in consolidated metadata need not be those of what is there.
+        consolidated = None if is_url(path) else False
+        group = zarr.open_group(open_store(str(path), "fill"), mode="r", use_consolidated=consolidated)
+        arrays = list(arrays_in(group, deep=False))
+        for array in arrays:
+            check_size(array)
+        whole = written_whole(arrays)
+        if whole and not is_url(path):
             refuse_damage(Path(path))
-        dataset: xarray.Dataset = xarray.open_zarr(open_store(str(path), "error"), chunks=None, consolidated=False)
+        store = open_store(str(path), "error" if whole else "fill")
+        dataset: xarray.Dataset = xarray.open_zarr(store, chunks=None, consolidated=False)
         return dataset
 
 
-def load_arrays(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
-    """Read all arrays of a result, and its attributes, without waiting for xarray to load."""
-    import zarr
+def load_scores(path: Path) -> xarray.Dataset:
+    """Open the scores of new samples on the components of a result."""
+    if kind_of(path) != "scores":
+        raise InputError(f"{path}: holds no scores of new samples; give a store that `streampca project` wrote")
+    dataset = _opened(path)
+    if "scores" not in dataset:
+        raise InputError(f"{path}: is not whole, scores is not there; project the samples again")
+    check_arrays(path, dataset)
+    return dataset
 
-    _check_result(path)
+
+def load_arrays(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
+    """Read all arrays of a result, and its attributes."""
+    result = load(path)
     with _damage_told(path):
-        group = zarr.open_group(open_store(str(path), "error"), mode="r")
-        return {name: np.asarray(array[...]) for name, array in group.arrays()}, dict(group.attrs)
+        return {str(name): variable.values for name, variable in result.variables.items()}, result.attrs
 
 
 @contextmanager
@@ -654,8 +670,8 @@ def _damage_told(path: str | Path) -> Iterator[None]:
     """Say that a result is damaged, whatever it is that finds out."""
     try:
         yield
-    except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:
-        first = str(error).partition("; ")[0].partition("\n")[0]
+    except DAMAGED as error:
+        first = str(error).partition("; ")[0].partition("\n")[0] or type(error).__name__
         cure = "restore it from a copy or make it again"
         raise InputError(f"{path}: the result is damaged ({first}); {cure}") from error
 
@@ -671,7 +687,7 @@ def check_whole(store: Path, cure: str) -> None:
 def _check_result(path: str | Path) -> None:
     attributes, there = _looked_at(path)
     kind = attributes.get("kind")
-    if kind not in RESULT_ARRAYS:
+    if not isinstance(kind, str) or kind not in RESULT_ARRAYS:
         raise InputError(
             f"{path}: is not a streampca result; give a store that `streampca pca`, `ppca`, `kpca` or `pcr` wrote"
         )
@@ -679,8 +695,9 @@ def _check_result(path: str | Path) -> None:
     if absent:
         raise InputError(f"{path}: is not whole, {', '.join(sorted(absent))} is not there; make the result again")
     newest = attributes["format_version"]
-    if newest > FORMAT_VERSION:
+    if isinstance(newest, int) and newest > FORMAT_VERSION:
         raise InputError(f"{path}: was written by a newer streampca (format {newest}); update streampca")
+    check_attributes(path, attributes)
 
 
 def _looked_at(path: str | Path) -> tuple[dict[str, Any], set[str]]:
@@ -691,5 +708,5 @@ def _looked_at(path: str | Path) -> tuple[dict[str, Any], set[str]]:
         there = set((root.get("consolidated_metadata") or {}).get("metadata", {}))
     else:
         attributes = attributes_in(Path(path)) or {}
-        there = {name for name in RESULT_ARRAYS.get(attributes.get("kind", ""), ()) if (Path(path) / name).is_dir()}
+        there = {name for name in RESULT_ARRAYS.get(str(attributes.get("kind")), ()) if (Path(path) / name).is_dir()}
     return (attributes, there) if "format_version" in attributes else ({}, set())

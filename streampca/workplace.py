@@ -35,7 +35,24 @@ STATUS_EVERY = 1.0
 # Seconds that a lock may be held before it is another run's.
 PATIENCE = 0.5
 # What run.json holds.
-ASKED = {"id", "config", "fingerprint", "streampca", "begun", "memory", "process", "attempts", "exporting"}
+ASKED: dict[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("id", "fingerprint", "streampca", "begun"), str),
+    **dict.fromkeys(("memory", "process", "attempts"), int),
+    "config": dict,
+    "exporting": bool,
+}
+# What status.json holds; what belongs together is there together.
+TOLD: dict[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(
+        ("state", "output", "started", "begun", "host", "label", "note", "updated", "reason", "workers"), str
+    ),
+    **dict.fromkeys(
+        ("pid", "attempts", "expected_sweeps", "limit_bytes", "sweep", "done", "partitions", "memory_bytes"), int
+    ),
+    "sweep_seconds": (int, float),
+    "eta_seconds": (int, float, type(None)),
+}
+TOGETHER = (("pid", "host"), ("attempts", "begun"), ("sweep", "label", "done", "partitions"))
 
 
 def folder_of(output: Path) -> Path:
@@ -55,7 +72,7 @@ class Workplace:
     def asked(self) -> dict[str, Any] | None:
         """What an earlier run here was asked; None if there was none, or none that can be read."""
         found = _read(self.folder / "run.json")
-        return found if found is not None and set(found) >= ASKED else None
+        return found if found is not None and _are(found, ASKED) and set(found) >= set(ASKED) else None
 
     def begin(self, asked: Mapping[str, Any]) -> None:
         """Write down what is asked."""
@@ -194,6 +211,11 @@ def status(output: Path) -> dict[str, Any] | None:
     """Return how far the run for an output, or in a folder, is; None if there is no unfinished one."""
     folder = output if (output / "run.json").exists() else folder_of(output)
     found = _read(folder / "status.json")
+    if found is not None and not (
+        _are(found, TOLD) and "state" in found and all(set(keys) <= set(found) for keys in TOGETHER if keys[0] in found)
+    ):
+        # Damaged, as a full disk leaves it.
+        found = {"state": "unknown"}
     if found is None:
         return {"state": "starting"} if is_running(folder) else None
     running = is_running(folder)
@@ -221,6 +243,16 @@ def _read(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def _are(found: dict[str, Any], types: Mapping[str, type | tuple[type, ...]]) -> bool:
+    """Tell whether values are of their types, and numbers no larger than a machine has them."""
+    return all(
+        isinstance(value, types.get(key, object))
+        and not (isinstance(value, (int, float)) and not abs(value) < 1 << 63)
+        and all(isinstance(inner, dict) for inner in (value.values() if isinstance(value, dict) else ()))
+        for key, value in found.items()
+    )
 
 
 def _write(path: Path, value: Mapping[str, Any]) -> None:

@@ -7,7 +7,9 @@ import io
 import json
 import os
 import pickle
+import struct
 import warnings
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -97,7 +99,11 @@ def plain_stores(folder: Path) -> list[dict[str, bytes]]:
             store = folder / f"group{number}.zarr"
             import xarray
 
-            labels = {"sample": [f"s{i}" for i in range(8)], "year": ("sample", np.arange(8)), "feature": np.arange(5.0)}
+            labels = {
+                "sample": [f"s{i}" for i in range(8)],
+                "year": ("sample", np.arange(8)),
+                "feature": np.arange(5.0),
+            }
             array = xarray.DataArray(x, dims=("sample", "feature"), coords=labels, name="values")
             array.to_dataset().to_zarr(store, zarr_format=form, consolidated=bool(number))
             made.append(_files(store, "x.zarr"))
@@ -105,7 +111,9 @@ def plain_stores(folder: Path) -> list[dict[str, bytes]]:
         zarr.create_array(store, data=x, chunks=(2, 5), shards=(4, 5), zarr_format=3)
         made.append(_files(store, "x.zarr"))
         store = folder / "packed.zarr"
-        packed = xarray.DataArray(x.reshape(8, 5, 1), dims=("time", "lat", "lon"), coords={"time": np.arange(8)}, name="t")
+        packed = xarray.DataArray(
+            x.reshape(8, 5, 1), dims=("time", "lat", "lon"), coords={"time": np.arange(8)}, name="t"
+        )
         coding = {"t": {"dtype": "int16", "scale_factor": 0.01, "_FillValue": -1}}
         packed.to_dataset().to_zarr(store, encoding=coding, zarr_format=2)
         made.append(_files(store, "x.zarr"))
@@ -154,11 +162,17 @@ def images(_: Path) -> list[dict[str, bytes]]:
             except (KeyError, OSError):
                 continue
             made.append({f"x.{suffix}": buffer.getvalue()})
-    bomb = io.BytesIO()
-    Image.new("1", (40_000, 40_000)).save(bomb, "PNG")
-    huge = io.BytesIO()
-    Image.new("1", (9000, 9000)).save(huge, "PNG")
-    return [*made, {"x.png": bomb.getvalue()[:20_000]}, {"x.png": huge.getvalue()}]
+    return [*made, {"x.png": _bomb(60_000)}, {"x.png": _bomb(9000)}]
+
+
+def _bomb(side: int) -> bytes:
+    """Return a PNG that claims a large square and holds little."""
+
+    def chunk(name: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 6, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(bytes(10_000))) + chunk(b"IEND", b"")
 
 
 def results(folder: Path) -> list[dict[str, bytes]]:
@@ -221,7 +235,7 @@ def workplaces(_: Path) -> list[dict[str, bytes]]:
     status = {"state": "running", "output": "out.zarr", "started": "d", "begun": "c", "attempts": 1, "pid": 3,
               "host": "h", "expected_sweeps": 5, "limit_bytes": 10**9, "sweep": 2, "label": "l", "done": 3,
               "partitions": 4, "sweep_seconds": 1.5, "eta_seconds": 3.5, "note": "n", "memory_bytes": 10**8,
-              "updated": "u", "reason": "r", "workers": "w", "finished": "f"}  # fmt: skip
+              "updated": "u", "reason": "r", "workers": "w"}  # fmt: skip
     place = "out.zarr.unfinished"
     return [{f"{place}/run.json": json.dumps(run).encode(), f"{place}/status.json": json.dumps(status).encode()}]
 

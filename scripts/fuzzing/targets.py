@@ -12,12 +12,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from fuzzing.mutations import BYTES, JSON, TEXT, Mutation
 from fuzzing.seeds import (
-    BIM, CONFIGS, FAM, PSAM, PVAR, TABLES, checkpoints, images, npy, pgen, plain_stores, plink, results, vcf_stores,
+    BIM,
+    CONFIGS,
+    FAM,
+    PSAM,
+    PVAR,
+    TABLES,
+    checkpoints,
+    images,
+    npy,
+    pgen,
+    plain_stores,
+    plink,
+    results,
+    vcf_stores,
     workplaces,
 )  # fmt: skip
-
 from streampca.config import load as load_config
 from streampca.convert import convert
 from streampca.errors import InputError
@@ -170,23 +183,25 @@ def use_result(folder: Path, number: int) -> None:
     """Let a command read a result; all of them get their turn."""
     from streampca.cli import cli
 
-    out, store = folder.parent / "out", str(folder / "result.zarr")
-    commands = (
-        ["info", store],
-        ["info", "--json", store],
-        ["report", store, "--out", str(out / "page.html"), "--overwrite"],
-        ["export", store, "--format", "tsv", "--out", str(out / "text"), "--overwrite"],
-        ["export", store, "--format", "plink", "--out", str(out / "text"), "--overwrite"],
-        ["project", store, _data(folder), "--out", str(out / "s.zarr"), "--overwrite", "--quiet", "--memory", MEMORY],
-        ["assign", store, "--method", "nb", "--labels", str(folder / "labels.tsv"), "--out", str(out / "a.tsv"),
-         "--overwrite"],
-        ["predict", store, _data(folder), "--out", str(out / "p.tsv"), "--overwrite", "--quiet", "--memory", MEMORY],
-        ["impute", store, _data(folder), "--out", str(out / "i.zarr"), "--overwrite", "--quiet", "--memory", MEMORY],
-        ["denoise", store, _data(folder), "--out", str(out / "d.zarr"), "--overwrite", "--quiet", "--memory", MEMORY],
-        ["status", store],
-        ["info", store],
-    )  # fmt: skip
-    cli(commands[number % len(commands)], standalone_mode=False)
+    out, store, new = folder.parent / "out", str(folder / "result.zarr"), _data(folder)
+    again = ["--overwrite", "--quiet", "--memory", MEMORY]
+    commands = {
+        "info": ["info", store],
+        "json": ["info", "--json", store],
+        "report": ["report", store, "--out", str(out / "page.html"), "--overwrite"],
+        "tsv": ["export", store, "--format", "tsv", "--out", str(out / "text"), "--overwrite"],
+        "plink": ["export", store, "--format", "plink", "--out", str(out / "text"), "--overwrite"],
+        "status": ["status", store],
+        "assign": ["assign", store, "--labels", str(folder / "labels.tsv"), "--out", str(out / "a.tsv"), "--overwrite"],
+        "project": ["project", store, new, "--out", str(out / "s.zarr"), *again],
+        "predict": ["predict", store, new, "--out", str(out / "p.tsv"), *again],
+        "impute": ["impute", store, new, "--out", str(out / "i.zarr"), *again],
+        "denoise": ["denoise", store, new, "--out", str(out / "d.zarr"), *again],
+    }
+    # In the order in which `results` makes them.
+    own = ("denoise", "plink", "impute", "denoise", "predict")[int(folder.name.removeprefix("input"))]
+    turns = ("info", "json", "report", "tsv", "info", own, "status", "project", "report", "info", "assign", "json")
+    cli(commands[turns[number % len(turns)]], standalone_mode=False)
 
 
 def _data(folder: Path) -> str:

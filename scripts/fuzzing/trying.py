@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import click
+
 from fuzzing.mutations import mutated
 from fuzzing.targets import Files, Target
-
 from streampca.errors import InputError, Stopped
 
 # Of one input: seconds of processor time, address space and resident size beside what the process has already.
@@ -30,6 +30,8 @@ SECONDS = 5.0
 ADDRESS_BYTES = 2 << 30
 RESIDENT_BYTES = 1200 << 20
 LONGEST_MESSAGE = 1000
+# Messages about what was asked, not about a file.
+UNNAMED = ("--set", "a result of kind", "the result holds", "the kernel of this result")
 # Seconds for making one failing file smaller.
 SMALLER = 10.0
 
@@ -159,7 +161,7 @@ def _judged(message: str, work: Path) -> str:
         return f"message: not one line: {message[:60]!r}"
     if len(message) > LONGEST_MESSAGE:
         return f"message: too long: {message.replace(str(work), '')[:20]!r}"
-    if str(work) not in message and "--set" not in message:
+    if str(work) not in message and not message.startswith(UNNAMED):
         return f"message: names no file: {message[:60]!r}"
     return ""
 
@@ -211,7 +213,9 @@ def try_range(target: Target, seeds: Sequence[Files], seed: int, start: int, sto
     os._exit(0)
 
 
-def keep_smallest(target: Target, seeds: Sequence[Files], seed: int, number: int, what: str, work: Path, kept: Path) -> None:
+def keep_smallest(
+    target: Target, seeds: Sequence[Files], seed: int, number: int, what: str, work: Path, kept: Path
+) -> None:
     """Remove what need not be there for an input to fail as it did, and keep all its files."""
     warnings.simplefilter("ignore")
     which, name, content = input_of(target, seeds, seed, number)

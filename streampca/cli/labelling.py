@@ -11,7 +11,7 @@ import click
 
 from streampca.cli.options import existing, together
 from streampca.cli.printing import print_pairs
-from streampca.errors import InputError
+from streampca.errors import InputError, opening
 
 if TYPE_CHECKING:
     import xarray
@@ -115,13 +115,9 @@ def _beside(path: Path) -> Path:
 
 def _open_scores(path: Path, fitted: xarray.Dataset) -> xarray.Dataset:
     """Open the scores of new samples on the components of a result."""
-    import xarray
+    from streampca.results import load_scores
 
-    from streampca.results import kind_of
-
-    if kind_of(path) != "scores":
-        raise InputError(f"{path}: holds no scores of new samples; give a store that `streampca project` wrote")
-    new: xarray.Dataset = xarray.open_zarr(path, chunks=None, consolidated=False)
+    new = load_scores(path)
     if new.sizes["component"] != fitted.sizes["component"]:
         raise InputError(
             f"{path}: has scores on {new.sizes['component']} components, the result on {fitted.sizes['component']}; "
@@ -132,12 +128,17 @@ def _open_scores(path: Path, fitted: xarray.Dataset) -> xarray.Dataset:
 
 def _scores(dataset: xarray.Dataset, path: Path | None, components: int | None) -> Any:
     """Return scores on the first components, n x m."""
+    import numpy as np
+
     if "scores" not in dataset:
         raise InputError(f"{path}: holds no scores; make it with `streampca pca`, `ppca` or `kpca`")
     k = dataset.sizes["component"]
     if components is not None and components > k:
         raise InputError(f"{path}: has {k} components, not {components}; give --components {k} or fewer")
-    values = dataset["scores"].transpose(..., "component").values
+    with opening(str(path), "read", "make it again"):
+        values = dataset["scores"].transpose(..., "component").values
+    if not np.isfinite(values).all():
+        raise InputError(f"{path}: has scores that are no numbers; make it again")
     return values.reshape(-1, k)[:, :components]
 
 

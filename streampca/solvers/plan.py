@@ -160,7 +160,7 @@ def cheapest(
     if not fitting:
         least = min(ways, key=lambda way: way.need.peak(1))
         shape = " x ".join(map(str, source.shape))
-        threads_that_fit(least.need, limit, 1, f"{least.name} on {shape}{beside}")
+        threads_that_fit(least.need, limit, 1, f"{source.name}: {least.name} on {shape}{beside}")
     best = min(fitting, key=lambda way: way.seconds / way.threads(limit, NOMINAL_THREADS))
     threads = best.threads(limit, thread_count())
     # Cut along features, the fit itself gives what these sweeps are for.

@@ -225,7 +225,7 @@ def _with_labels(array: Any, dims: tuple[str, ...]) -> Any:
     import xarray
 
     from streampca.sources.whole import plain
-    from streampca.sources.zarrs import arrays_beside, check_whole, open_store, refuse_many_blocks
+    from streampca.sources.zarrs import arrays_beside, check_size, open_store, refuse_many_blocks
 
     group, _, name = array.path.rpartition("/")
     store: Any = array.store
@@ -238,7 +238,7 @@ def _with_labels(array: Any, dims: tuple[str, ...]) -> Any:
     for other in arrays_beside(array):
         if other.ndim == 1:
             # xarray reads labels as a whole when it opens the group.
-            check_whole(other)
+            check_size(other)
     try:
         return xarray.open_zarr(store, group=group or None, chunks={}, consolidated=False)[name]
     except InputError:

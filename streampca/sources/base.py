@@ -18,7 +18,7 @@ from streampca.errors import InputError
 
 Array = NDArray[Any]
 
-_DTYPES = {np.dtype(t) for t in ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?")}
+_NUMBERS = {*(("f", size) for size in (2, 4, 8)), *((kind, size) for kind in "iu" for size in (1, 2, 4, 8)), ("b", 1)}
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class Source(ABC):
 
     def check(self) -> None:
         """Refuse what no model can use: a type that is not a number, an empty axis."""
-        if self.dtype.newbyteorder("=") not in _DTYPES:
+        if (self.dtype.kind, self.dtype.itemsize) not in _NUMBERS:
             raise InputError(
                 f"{self.name}: values of type {self.dtype} cannot be used; convert them to floats, integers or bool"
             )

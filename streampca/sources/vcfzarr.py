@@ -22,7 +22,7 @@ from streampca.errors import DAMAGED, InputError, opening, redacted
 from streampca.sources.base import Array
 from streampca.sources.genotypes import TEXT, GenotypeSource, VariantSource, packed_width, refuse_duplicates
 from streampca.sources.whole import plain, whole
-from streampca.sources.zarrs import ZarrArray, ZarrSource, check_array, check_whole, open_store
+from streampca.sources.zarrs import ZarrArray, ZarrSource, check_array, check_size, open_store
 
 ZarrGroup: TypeAlias = Any  # zarr.Group, whose types differ from release to release
 
@@ -262,7 +262,7 @@ def _values(group: ZarrGroup, name: str, shape: tuple[int, ...] = (), fill: bool
             f"{group_name(group)}: {name} has the shape {array.shape}, but there are {shape[0]} in the calls; "
             "write the store again"
         )
-    check_whole(array)
+    check_size(array)
     with opening(f"{group_name(group)}/{name}", "read", "check the store against a copy"):
         return np.asarray(array[...])
 

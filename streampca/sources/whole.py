@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,14 @@ def plain(store: Any) -> Any:
     return store._store if isinstance(store, WholeStore) else store
 
 
+def written_whole(arrays: Iterable[Any]) -> bool:
+    """Tell whether arrays were written as ours are: with all their chunks, and checksums.
+
+    Results of versions before 0.7, and those that xarray wrote, lack chunks of nothing but the fill value.
+    """
+    return all(isinstance(getattr(array.metadata, "codecs", [None])[-1], Crc32cCodec) for array in arrays)
+
+
 def refuse_damage(folder: Path) -> None:
     """Refuse a local store of ours of which a part is missing or has not its checksum; nothing is decoded."""
     root = json.loads((folder / "zarr.json").read_text())
@@ -66,7 +75,7 @@ def refuse_damage(folder: Path) -> None:
         if not (folder / name / "zarr.json").is_file():
             raise InputError(f"{folder / name / 'zarr.json'} is not there")
     for name, array in zarr.open_group(LocalStore(folder, read_only=True), mode="r").arrays():
-        checked = isinstance(getattr(array.metadata, "codecs", [None])[-1], Crc32cCodec)
+        checked = written_whole([array])
         counts = [-(-s // c) for s, c in zip(array.shape, array.chunks, strict=True)]
         for index in itertools.product(*map(range, counts)):
             path = folder / name / array.metadata.encode_chunk_key(index)

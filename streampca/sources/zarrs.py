@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -281,10 +281,11 @@ def check_array(array: ZarrArray) -> None:
     """Refuse metadata that no array has, and codecs that would run what lies in the file."""
     where = place_of(array)
     with opening(where):
-        metadata, dtype = array.metadata.to_dict(), np.dtype(array.dtype)
+        metadata = array.metadata.to_dict()
+        np.dtype(array.dtype).itemsize, dict(array.attrs)
         sizes = (*array.shape, *array.chunks, *(getattr(array, "shards", None) or ()))
         codecs = _codec_names(metadata)
-    if codecs & UNSAFE or dtype.hasobject and dtype.kind != "T":
+    if codecs & UNSAFE:
         raise InputError(f"{where}: holds Python objects (pickled), which is not safe to read; write the store again")
     if min(array.shape, default=0) < 0 or min(array.chunks, default=1) < 1 or max(sizes, default=0) >= 1 << 63:
         raise InputError(f"{where}: has the shape {array.shape} in chunks of {array.chunks}; write the store again")
@@ -305,7 +306,7 @@ def _codec_names(metadata: dict[str, Any]) -> set[str]:
     return names
 
 
-def check_whole(array: ZarrArray) -> None:
+def check_size(array: ZarrArray) -> None:
     """Refuse an array that is to be read as a whole, labels mostly, but claims more than there is memory."""
     check_array(array)
     itemsize = max(np.dtype(array.dtype).itemsize, LABEL_BYTES)
@@ -349,7 +350,7 @@ def open_zarr(location: str, variable: str | None, missing_chunks: str) -> ZarrA
                 if isinstance(node, zarr.Array):
                     return node
                 return open_zarr(f"{location}/{variable}", None, missing_chunks)
-            arrays = {name: array for name, array in node.members(max_depth=None) if isinstance(array, zarr.Array)}
+            arrays = {array.path.removeprefix(f"{node.path}/"): array for array in arrays_in(node)}
         except (FileNotFoundError, KeyError) as error:
             raise InputError(f"{location}: there is no Zarr array or group here; check the path") from error
     if variable is not None:
@@ -375,14 +376,36 @@ def arrays_beside(array: ZarrArray) -> list[ZarrArray]:
             group = zarr.open_group(Path(str(plain(array.store).root)).parent, mode="r")
         else:
             return []
-        return [other for _, other in group.arrays()]
+        return list(arrays_in(group, deep=False))
     except DAMAGED:
         return []
 
 
+def arrays_in(group: Any, deep: bool = True) -> Iterator[ZarrArray]:
+    """Yield the arrays of a group, and of the groups in it.
+
+    Of a local store one after the other: zarr-python opens all at once, and leaves those beside one that fails to log
+    their own errors.
+    """
+    if not isinstance(group.store, LocalStore):
+        members = group.members(max_depth=None if deep else 0)
+        yield from (node for _, node in members if isinstance(node, zarr.Array))
+        return
+    for place in sorted(Path(str(group.store.root), group.path).iterdir()):
+        if any((place / marker).exists() for marker in MARKERS):
+            node = group[place.name]
+            if isinstance(node, zarr.Array):
+                yield node
+            elif deep:
+                yield from arrays_in(node)
+
+
 def _names(array: ZarrArray) -> tuple[str, ...]:
     """Return the names of an array's dimensions, if it has any; "" for one without."""
-    names = getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS")
+    attributes = array.metadata.attributes
+    names = getattr(array.metadata, "dimension_names", None) or (
+        attributes.get("_ARRAY_DIMENSIONS") if isinstance(attributes, dict) else None
+    )
     if not isinstance(names, (list, tuple)) or len(names) != array.ndim:
         return ()
     return tuple(name if isinstance(name, str) else "" for name in names)

@@ -41,6 +41,7 @@ class Count:
         """Count what a process found."""
         self.accepted += tried.accepted
         self.refused += tried.refused
+        self.seconds += tried.seconds
         for failure in tried.failures:
             self.failures.setdefault(failure["what"], []).append(failure["number"])
 
@@ -69,7 +70,6 @@ class Running:
     process: Any
     current: int = -1
     since: float = field(default_factory=time.monotonic)
-    began: float = field(default_factory=time.monotonic)
 
     def look(self) -> bool:
         """Tell whether it is done; one that is stuck is ended."""
@@ -101,13 +101,13 @@ class Fuzzing:
     def __init__(self, folder: Path, seed: int, workers: int):
         self.folder, self.seed, self.workers, self.number = folder, seed, workers, 0
 
-    def begin(self, count: Count, start: int, stop: int) -> Running:
+    def begin(self, count: Count, start: int, stop: int, end: float) -> Running:
         """Start a process that tries inputs start to stop."""
         self.number += 1
         work = self.folder / f"w{self.number}"
         work.mkdir()
         (work / "current").write_bytes(start.to_bytes(8, "little"))
-        arguments = (count.target, count.seeds, self.seed, start, stop, work)
+        arguments = (count.target, count.seeds, self.seed, start, stop, work, end)
         process = fork.Process(target=try_range, args=arguments)
         process.start()
         return Running(count, work, start, stop, process)
@@ -122,7 +122,6 @@ class Fuzzing:
                 running.remove(job)
                 tried = job.tried()
                 job.count.add(tried)
-                job.count.seconds += time.monotonic() - job.began
                 shutil.rmtree(job.work, ignore_errors=True)
                 if tried.failures and not (tried.accepted or tried.refused or len(tried.failures) > 1):
                     # A process that died: those before and after it.
@@ -139,7 +138,7 @@ class Fuzzing:
                     stop = min(count.begun + count.target.length, count.wanted)
                     waiting.append((count, count.begun, stop))
                     count.begun = stop
-                running.append(self.begin(*waiting.pop()))
+                running.append(self.begin(*waiting.pop(), end))
             if not running:
                 return
             time.sleep(0.02)
@@ -243,7 +242,7 @@ def main() -> int:
     )
     for count in counts:
         each = 1000 * count.seconds / max(1, count.accepted + count.refused)
-        print(f"{count.target.name}: {each:.2f} ms each", file=sys.stderr)
+        print(f"{count.target.name}: {each:.2f} ms of processor time each", file=sys.stderr)
     return 1 if total["failed"] else 0
 
 

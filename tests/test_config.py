@@ -256,7 +256,8 @@ def test_nothing_changes_afterwards(read):
 def test_a_setting_is_refused_with_what_it_says_and_the_cure(refused, setting, message):
     found = refused(BASE, setting)
     # What is missing is missed where its block begins.
-    assert found.startswith("run.yaml:5: " if "output.work" in message else f"--set {setting}: ")
+    shown = setting.replace("\x01", "?")
+    assert found.startswith("run.yaml:5: " if "output.work" in message else f"--set {shown}: ")
     assert message in found
 
 

@@ -15,20 +15,21 @@ NUMBERS = (
     b"Infinity", b"-Infinity", b"0.5", b"1_000", b"\xd9\xa3", b"\xc2\xb2", b"9" * 5000,
 )  # fmt: skip
 PIECES = (
-    b"\x00", b"\xff", b"\xff\xfe", b"\xef\xbb\xbf", b"\r", b"\n", b"\r\n", b"\n\n", b" ", b"\t", b",", b";", b"#", b"##",
-    b'"', b"'", b":", b"..", b"../../x", b"/etc/passwd", b"\x1b[2J", b"\xe2\x80\xa8", b"\xc2\x85", b"\xc2\xa0", b"\x0b",
-    b"\x1c", b"\xed\xa0\x80", b"\xf0\x9f\x92\xa9", b"%s", b"{}", b"[]", b"\\", b"NA", b"nan", b".", b"*", b"&a", b"!",
-    b"[" * 2000, b"{" * 2000, b"[{" * 1000,
+    b"\x00", b"\xff", b"\xff\xfe", b"\xef\xbb\xbf", b"\r", b"\n", b"\r\n", b"\n\n", b" ", b"\t", b",", b";", b"#",
+    b"##", b'"', b"'", b":", b"..", b"../../x", b"/etc/passwd", b"\x1b[2J", b"\xe2\x80\xa8", b"\xc2\x85", b"\xc2\xa0",
+    b"\x0b", b"\x1c", b"\xed\xa0\x80", b"\xf0\x9f\x92\xa9", b"%s", b"{}", b"[]", b"\\", b"NA", b"nan", b".", b"*",
+    b"&a", b"!", b"[" * 2000, b"{" * 2000, b"[{" * 1000,
 )  # fmt: skip
 # What a value of JSON becomes.
 VALUES = (
-    None, True, False, 0, -1, 1, 2, 3, 7, 255, 2**31, 2**63 - 1, 2**63, 2**64, 10**12, 10**15, 10**30, 10**400, 0.5, -0.5,
-    1e15, 1e308, float("nan"), float("inf"), "", "x", "0", "-1", "NaN", "..", "../../x", "/", "a/b", "\x00", "\ud800",
-    "\n", "a" * 5000, [], {}, [[]], [0], [0, 0], [-1, 5], [10**15, 4], [10**15, 10**15], [1, 1, 1, 1], [None], ["x", "x"],
-    {"x": 1}, {"name": "x"}, {"id": "pickle"}, {"id": "json2"}, {"id": "zlib", "level": 1}, {"name": "numcodecs.pickle"},
-    "|O", "<f8", "<f4", ">f4", "<i8", "|b1", "<c16", "<M8[ns]", "<M8", "|V8", "<U10", "|S0", "<U1000000000", "float64",
-    "int8", "object", "string", "complex64", "r8", "r1000000000000", [["a", "<f4"], ["b", "|O"]], "array", "group",
-    "default", "v2", "vlen-utf8", "bytes", "zstd", "gzip", "blosc", "sharding_indexed", "transpose", "crc32c", "base64",
+    None, True, False, 0, -1, 1, 2, 3, 7, 255, 2**31, 2**63 - 1, 2**63, 2**64, 10**12, 10**15, 10**30, 10**400, 0.5,
+    -0.5, 1e15, 1e308, float("nan"), float("inf"), "", "x", "0", "-1", "NaN", "..", "../../x", "/", "a/b", "\x00",
+    "\ud800", "\n", "a" * 5000, [], {}, [[]], [0], [0, 0], [-1, 5], [10**15, 4], [10**15, 10**15], [1, 1, 1, 1],
+    [None], ["x", "x"], {"x": 1}, {"name": "x"}, {"id": "pickle"}, {"id": "json2"}, {"id": "zlib", "level": 1},
+    {"name": "numcodecs.pickle"}, "|O", "<f8", "<f4", ">f4", "<i8", "|b1", "<c16", "<M8[ns]", "<M8", "|V8", "<U10",
+    "|S0", "<U1000000000", "float64", "int8", "object", "string", "complex64", "r8", "r1000000000000",
+    [["a", "<f4"], ["b", "|O"]], "array", "group", "default", "v2", "vlen-utf8", "bytes", "zstd", "gzip", "blosc",
+    "sharding_indexed", "transpose", "crc32c", "base64",
 )  # fmt: skip
 DEEP = 3000
 

@@ -33,10 +33,10 @@ CONFIGS = (
     b"source: {path: x.npy, scale: unit}\nmodel: {kind: pca, n_components: 3, tol: 1e-3}\noutput: {path: o.zarr}\n",
     b"source:\n  path: study.bed\n  maf: 0.01\n  keep: ids.txt\nmodel:\n  kind: ppca\n  n_components: 2\noutput:\n"
     b"  path: out.zarr\n  overwrite: true\nengine:\n  kind: slurm\n  memory: 2GB\n  walltime: '01:00:00'\n",
-    b"a: &a [x, x, x, x, x, x, x, x, x]\nb: &b [*a, *a, *a, *a, *a, *a, *a, *a, *a]\nc: &c [*b, *b, *b, *b, *b, *b, *b]\n"
+    b"a: &a [x, x, x, x, x, x, x]\nb: &b [*a, *a, *a, *a, *a, *a, *a, *a]\nc: &c [*b, *b, *b, *b, *b, *b, *b]\n"
     b"d: &d [*c, *c, *c, *c, *c, *c, *c]\ne: &e [*d, *d, *d, *d, *d, *d, *d]\nf: &f [*e, *e, *e, *e, *e, *e, *e]\n"
     b"g: &g [*f, *f, *f, *f, *f, *f, *f]\nh: &h [*g, *g, *g, *g, *g, *g, *g]\nsource: {path: *h}\n",
-    b"source: !!python/object/apply:os.system ['touch canary']\nmodel: !!binary aGVsbG8=\noutput: {path: &p out, <<: *p}\n",
+    b"source: !!python/object/apply:os.mkdir ['run']\nmodel: !!binary aGVsbG8=\noutput: {path: &p out, <<: *p}\n",
 )
 
 

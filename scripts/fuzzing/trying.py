@@ -48,15 +48,17 @@ class Tried:
     refused: int = 0
     failures: list[dict[str, Any]] = field(default_factory=list)
     stopped: int = 0
+    seconds: float = 0.0
 
     def write(self, path: Path) -> None:
         """Leave it where the parent finds it."""
+        self.seconds = time.process_time()
         path.with_suffix(".part").write_text(json.dumps(asdict(self)))
         path.with_suffix(".part").rename(path)
 
 
 def input_of(target: Target, seeds: Sequence[Files], seed: int, number: int) -> tuple[int, str, bytes]:
-    """Return an input by its number: which of the seeds, which of its files, and what is in it; first come the seeds."""
+    """Return an input by its number: which seed, which of its files, and what is in it; the seeds come first."""
     rng = random.Random(f"{seed}/{target.name}/{number}")
     which = number if number < len(seeds) else rng.randrange(len(seeds))
     files = seeds[which]
@@ -180,8 +182,10 @@ def limit_memory() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (has + ADDRESS_BYTES, has + ADDRESS_BYTES))
 
 
-def try_range(target: Target, seeds: Sequence[Files], seed: int, start: int, stop: int, work: Path) -> None:
-    """Try inputs start to stop, and leave in tried.json what became of them; in `current` the number of the present one."""
+def try_range(
+    target: Target, seeds: Sequence[Files], seed: int, start: int, stop: int, work: Path, end: float
+) -> None:  # fmt: skip
+    """Try inputs start to stop, and leave in tried.json what became of them; `current` says which is being tried."""
     warnings.simplefilter("ignore")
     trial, tried = Trial(target, seeds, work), Tried(stopped=stop)
     with (work / "current").open("r+b") as file:
@@ -189,6 +193,9 @@ def try_range(target: Target, seeds: Sequence[Files], seed: int, start: int, sto
     limit_memory()
     sys.setrecursionlimit(1000)
     for first in range(start, stop, target.batch):
+        if time.monotonic() > end:
+            tried.stopped = first
+            break
         current[:8] = first.to_bytes(8, "little")
         numbers = range(first, min(first + target.batch, stop))
         inputs = [input_of(target, seeds, seed, number) for number in numbers]

@@ -71,7 +71,9 @@ class ZarrSource(Source):
             min(_stacked_chunk(self._grid[n_sample_dims:], array.shape[n_sample_dims:]), self.shape[1]),
         )
         self._decoder = _direct_decoder(array)
-        self.overhead = 1.0 if self._decoder else 3.0
+        # A chunk that goes beyond the array is decoded as a whole all the same.
+        beyond = max(1.0, math.prod(self._grid) / max(1, math.prod(self.chunks)))
+        self.overhead = beyond * (1.0 if self._decoder else 3.0)
         self.costly = True
 
     def read_block(self, outer_samples: slice, outer_features: slice) -> tuple[Array, int]:

@@ -204,7 +204,6 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--failures", type=Path, default=Path("fuzz-failures"))
     parser.add_argument("--again", help="NAME/SEED/NUMBER: this input alone, with its traceback")
-    parser.add_argument("--guided", action="store_true", help="by coverage, with atheris, on readers in pure Python")
     options = parser.parse_args()
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None, prefix="fuzz-") as name:
@@ -213,10 +212,6 @@ def main() -> int:
             again(options.again, folder)
             return 0
         targets = [TARGETS[name] for name in options.target or TARGETS]
-        if options.guided:
-            from fuzzing.guided import guided
-
-            return guided(targets, folder, options.seconds, options.failures)
         started = time.monotonic()
         # Compiled once, for all processes.
         genotypes(str(folder)).read(slice(0, 8), slice(0, 12))

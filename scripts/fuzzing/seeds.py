@@ -162,7 +162,7 @@ def images(_: Path) -> list[dict[str, bytes]]:
             except (KeyError, OSError):
                 continue
             made.append({f"x.{suffix}": buffer.getvalue()})
-    return [*made, {"x.png": _bomb(60_000)}, {"x.png": _bomb(9000)}]
+    return [*made, {"x.png": _bomb(60_000)}, {"x.png": _bomb(12_000)}]
 
 
 def _bomb(side: int) -> bytes:

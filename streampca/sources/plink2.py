@@ -15,6 +15,9 @@ from streampca.sources.base import Array
 from streampca.sources.genotypes import CHUNK, TEXT, GenotypeSource, packed_width, refuse_duplicates
 from streampca.sources.plink1 import open_binary, read_bim, read_fam
 
+# Third byte of files whose header has the numbers of variants and samples, four bytes each.
+COUNTED_MODES = (0x02, 0x03, 0x04, 0x10, 0x11)
+
 
 class PgenSource(GenotypeSource):
     """Hard calls of a .pgen file; the allele counted, A1, is ALT: at a site with several of them, all count as one."""
@@ -35,10 +38,13 @@ class PgenSource(GenotypeSource):
         self._opened = self.stamp()
 
     def _check_counts(self) -> None:
-        reader = self._open()
-        found = (reader.get_raw_sample_ct(), reader.get_variant_ct())
-        reader.close()
-        if found != self.shape:
+        # The header first: pgenlib makes room for as many as it claims.
+        found = _claimed(self._path)
+        if found in (None, self.shape):
+            reader = self._open()
+            found = (reader.get_raw_sample_ct(), reader.get_variant_ct())
+            reader.close()
+        if found is not None and found != self.shape:
             variants, samples = self._tables
             raise InputError(
                 f"{self._path}: holds {found[0]} samples and {found[1]} variants, but {samples.name} has "
@@ -49,7 +55,7 @@ class PgenSource(GenotypeSource):
         open_binary(self._path).close()
         try:
             return _pgenlib().PgenReader(str(self._path).encode(), **counts)
-        except RuntimeError as error:
+        except (RuntimeError, MemoryError) as error:
             raise _unreadable(self._path, error) from error
 
     def _reader(self) -> Any:
@@ -104,7 +110,16 @@ def _pgenlib() -> Any:
     return pgenlib
 
 
-def _unreadable(path: Path, error: RuntimeError) -> InputError:
+def _claimed(path: Path) -> tuple[int, int] | None:
+    """Return the numbers of samples and variants in the header; None if it is of a kind without them."""
+    with open_binary(path) as file:
+        head = file.read(11)
+    if len(head) < 11 or head[2] not in COUNTED_MODES:
+        return None
+    return int.from_bytes(head[7:], "little"), int.from_bytes(head[3:7], "little")
+
+
+def _unreadable(path: Path, error: Exception) -> InputError:
     told = error.args[0] if error.args else ""
     reason = (told.decode(errors="replace") if isinstance(told, bytes) else str(told)).strip().rstrip(".")
     return InputError(f"{path}: cannot be read ({reason}); restore it from a copy or write it again")

@@ -97,8 +97,9 @@ def convert(
 def info(path: str, as_json: bool, variable: str | None, sample_dims: str | None, missing_chunks: str) -> None:
     """Say what PATH is: a result, or data and how they are laid out."""
     from streampca.budget import show_bytes
-    from streampca.results import RESULT_ARRAYS, kind_of
+    from streampca.results import kind_of
     from streampca.sources import open_source
+    from streampca.stored import RESULT_ARRAYS
 
     if kind_of(Path(path)) in RESULT_ARRAYS:
         print_stored(Path(path), as_json)

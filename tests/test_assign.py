@@ -282,11 +282,13 @@ def stored(tmp_path, trees, monkeypatch):
 
 def save_result(path, X, coords):
     """Write no more of a result of PCA than is looked at."""
-    along = {name: (("feature",), np.ones(5)) for name in ("mean", "scale")}
+    along = {name: (("feature",), np.ones(5)) for name in ("mean", "scale", "missing")}
     along |= {name: (("component",), np.ones(3)) for name in ("explained_variance", "explained_variance_ratio")}
     along |= {"certificate": (("component",), np.zeros(3)), "components": (("component", "feature"), np.ones((3, 5)))}
     path.mkdir()
-    attributes = {"kind": "pca", "format_version": 1, "genotypes": 1}
+    counts = dict.fromkeys(("n_samples", "n_sweeps", "bytes_read", "seconds", "peak_memory_bytes", "total_variance"), 1)
+    texts = dict.fromkeys(("source", "solver", "advice"), "") | {"parameters": "{}", "tile_dtype": "float64"}
+    attributes = {"kind": "pca", "format_version": 1, "genotypes": 0, "converged": 1, **counts, **texts}
     save({**along, "scores": (("sample", "component"), X)}, coords, attributes, path)
 
 

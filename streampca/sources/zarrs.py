@@ -283,29 +283,20 @@ def check_array(array: ZarrArray) -> None:
     """Refuse metadata that no array has, and codecs that would run what lies in the file."""
     where = place_of(array)
     with opening(where):
-        metadata = array.metadata.to_dict()
         np.dtype(array.dtype).itemsize, dict(array.attrs)
         sizes = (*array.shape, *array.chunks, *(getattr(array, "shards", None) or ()))
-        codecs = _codec_names(metadata)
+        codecs = _codec_names(array.metadata)
     if codecs & UNSAFE:
         raise InputError(f"{where}: holds Python objects (pickled), which is not safe to read; write the store again")
     if min(array.shape, default=0) < 0 or min(array.chunks, default=1) < 1 or max(sizes, default=0) >= 1 << 63:
         raise InputError(f"{where}: has the shape {array.shape} in chunks of {array.chunks}; write the store again")
 
 
-def _codec_names(metadata: dict[str, Any]) -> set[str]:
-    """Return what the codecs of an array are called, those within others too."""
-    names, stack = set(), [metadata.get(key) for key in ("codecs", "filters", "compressor")]
-    while stack:
-        part = stack.pop()
-        if isinstance(part, dict):
-            names.add(str(part.get("name", part.get("id"))))
-            stack += part.values()
-        elif isinstance(part, (list, tuple)):
-            stack += part
-        elif part is not None and not isinstance(part, (str, int, float)):
-            names.add(str(getattr(part, "codec_id", "")))
-    return names
+def _codec_names(metadata: Any) -> set[str]:
+    """Return what the codecs of an array are called."""
+    if metadata.zarr_format == 2:
+        return {str(codec.codec_id) for codec in (*(metadata.filters or ()), metadata.compressor) if codec is not None}
+    return {str(getattr(codec, "codec_name", "")) for codec in metadata.codecs}
 
 
 def check_size(array: ZarrArray) -> None:

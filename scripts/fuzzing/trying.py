@@ -31,7 +31,7 @@ ADDRESS_BYTES = 2 << 30
 RESIDENT_BYTES = 1200 << 20
 LONGEST_MESSAGE = 1000
 # Messages about what was asked, not about a file.
-UNNAMED = ("--set", "a result of kind", "the result holds", "the kernel of this result")
+UNNAMED = ("--set", "a result of kind", "the result holds", "the kernel of this result", "variance needs 2 samples")
 # Seconds for making one failing file smaller.
 SMALLER = 10.0
 

@@ -19,7 +19,7 @@ from streampca import PCA, PPCA, InputError, KernelPCA
 from streampca.cli.fitting import kpca, pca, ppca
 from streampca.report import data, loadings, write_report
 from streampca.report.figures import ticks
-from streampca.report.images import png
+from streampca.report.images import _small, image_dims, png
 from streampca.report.markup import as_json, element, filled, number, percent
 from streampca.report.methods import methods_of
 from streampca.report.provenance import command_of
@@ -345,3 +345,32 @@ def test_small_helpers():
     assert [number(v) for v in (14266, 0.01234, 3.14e-7, float("inf"))] == ["14,266", "0.0123", "3.14e-7", "infinite"]
     assert [percent(v) for v in (0.0, 0.00041, 0.079, 0.92, 1.0)] == ["0%", "0.041%", "7.9%", "92.0%", "100%"]
     assert ticks(0, 1, 5) == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1])
+
+
+def test_large_images_are_made_small_by_means_of_blocks_that_know_what_is_missing(monkeypatch):
+    monkeypatch.setattr("streampca.report.images.MOST_PIXELS", 4)
+    image = np.arange(64.0).reshape(8, 8)
+    image[0, 0] = np.nan
+    image[2:4, 2:4] = np.nan
+    small = _small(image)
+    assert small.shape == (4, 4)
+    assert small[0, 0] == np.mean([1, 8, 9])
+    assert np.isnan(small[1, 1])
+    assert small[3, 3] == np.mean([54, 55, 62, 63])
+    assert _small(np.ones((8, 8, 3))).shape == (4, 4, 3)
+    # A line has no blocks.
+    assert _small(np.ones((1, 8))).shape == (1, 4)
+
+
+@pytest.mark.parametrize(
+    ("dims", "sizes", "found"),
+    [
+        (("y", "x"), (5, 4), ("y", "x", None)),
+        (("y", "x", "colour"), (5, 4, 3), ("y", "x", "colour")),
+        (("channel", "y", "x"), (3, 5, 3), ("y", "x", "channel")),
+        (("lat", "x", "z"), (5, 4, 2), None),
+        (("feature",), (20,), None),
+    ],
+)
+def test_images_have_two_dimensions_and_perhaps_one_of_three_colours(dims, sizes, found):
+    assert image_dims(dims, sizes) == found

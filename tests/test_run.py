@@ -225,6 +225,26 @@ def test_the_engine_may_change(tol, config, output, tmp_path, begun):
     assert found["worker_peak_bytes"] > 1e7
 
 
+def test_a_run_writes_a_report_with_the_table_and_refuses_before_it_reads(config, output, tmp_path, begun, here):
+    page, table = tmp_path / "page.html", tmp_path / "pops.tsv"
+    asked = ("run", config, "--set", f"output.report={page}", "--set", f"output.labels={table}")
+    code, _, err = here(*asked)
+    assert code == 2
+    assert str(table) in err
+    table.write_text("id\tgroup\n" + "".join(f"{i}\tteam{i % 3}\n" for i in range(2000)))
+    page.write_text("mine")
+    code, _, err = here(*asked)
+    assert code == 2
+    assert str(page) in err
+    assert page.read_text() == "mine"
+    assert begun == []
+    page.unlink()
+    code, _, err = here(*asked)
+    assert code == 0, err
+    assert "team2" in page.read_text()
+    assert output.exists()
+
+
 def test_resume_goes_on_and_never_begins(config, output, begun, here):
     code, _, err = here("run", config, "--resume", "--quiet")
     assert code == 2

@@ -74,7 +74,7 @@ def refuse_damage(folder: Path) -> None:
     for name in (root.get("consolidated_metadata") or {}).get("metadata", {}):
         if not (folder / name / "zarr.json").is_file():
             raise InputError(f"{folder / name / 'zarr.json'} is not there")
-    for name, array in zarr.open_group(LocalStore(folder, read_only=True), mode="r").arrays():
+    for name, array in zarr.open_group(LocalStore(folder, read_only=True), mode="r", use_consolidated=False).arrays():
         checked = written_whole([array])
         counts = [-(-s // c) for s, c in zip(array.shape, array.chunks, strict=True)]
         for index in itertools.product(*map(range, counts)):

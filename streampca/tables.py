@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -28,6 +28,7 @@ ID_NAMES = frozenset({"iid", "id", "sample", "sample_id", "sampleid", "name", "i
 FAMILY_NAMES = frozenset({"fid", "family", "family_id"})
 # Whole numbers of so few kinds are codes of groups, as sexes are, not amounts.
 MOST_CODES = 12
+LONGEST_LINE = 4 << 20
 # Lines by which the column of ids is found.
 LOOKED_AT = 20_000
 
@@ -217,11 +218,12 @@ def _rows(path: Path) -> list[list[str]]:
         with path.open(newline="", encoding="utf-8-sig") as file:
             first = next((line for line in file if line.strip()), "")
             file.seek(0)
+            lines = _bounded(path, file)
             if "\t" in first or "," in first:
-                reader = csv.reader(file, delimiter="\t" if "\t" in first else ",")
+                reader = csv.reader(lines, delimiter="\t" if "\t" in first else ",")
                 rows = [[cell.strip() for cell in row] for row in reader if any(cell.strip() for cell in row)]
             else:
-                rows = [line.split() for line in file if line.strip()]
+                rows = [line.split() for line in lines if line.strip()]
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from error
     except (UnicodeDecodeError, csv.Error) as error:
@@ -229,6 +231,14 @@ def _rows(path: Path) -> list[list[str]]:
     if not rows:
         raise InputError(f"{path}: is empty; give a table with a line for each sample")
     return rows
+
+
+def _bounded(path: Path, file: Iterable[str]) -> Iterator[str]:
+    """Yield lines, none of them without end: cells take far more memory than their text."""
+    for number, line in enumerate(file, start=1):
+        if len(line) > LONGEST_LINE:
+            raise InputError(f"{path}: line {number} has more than {LONGEST_LINE} characters; check which file it is")
+        yield line
 
 
 def _id_column(path: Path, rows: list[list[str]], known: set[str], ids: Ids) -> int:

@@ -8,6 +8,7 @@ import os
 import resource
 import shutil
 import struct
+import tracemalloc
 import zipfile
 
 import numpy as np
@@ -122,6 +123,19 @@ def test_any_text_is_read_or_refused_in_one_line(tmp_path_factory, name, content
     assert told is None or (told.isprintable() and str(path) in told)
 
 
+@pytest.mark.parametrize("name", ["x.bim", "x.fam", "x.pvar", "x.psam", "table.tsv"])
+def test_a_line_without_end_is_not_taken_apart(tmp_path, name):
+    path = tmp_path / name
+    path.write_text("a b " * (3 << 19))
+    tracemalloc.start()
+    try:
+        refused(path, READERS[name])
+        # The fields of the line alone would take 160 MB.
+        assert tracemalloc.get_traced_memory()[1] < 60 << 20
+    finally:
+        tracemalloc.stop()
+
+
 def test_a_position_of_thousands_of_digits_is_no_position(tmp_path):
     path = tmp_path / "regions.txt"
     path.write_text(f"1 5 {'9' * 5000}\n")
@@ -143,8 +157,8 @@ CHAIN = "a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [*a{i - 1}]\n" for i in range(1,
 
 @pytest.mark.parametrize(
     ("text", "told"),
-    [(BOMB, "values"), (CHAIN, "deep|values"), ("# " + "x" * (1 << 17), "bytes"), ("[" * 3000, "too deep")],
-    ids=["aliases", "chain", "large", "brackets"],
+    [(BOMB, "values"), (CHAIN, "deep|values"), ("# " + "x" * (1 << 17), "bytes")],
+    ids=["aliases", "chain", "large"],
 )
 def test_a_configuration_that_would_grow_is_refused(tmp_path, text, told):
     path = tmp_path / "run.yaml"

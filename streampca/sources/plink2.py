@@ -15,6 +15,8 @@ from streampca.sources.base import Array
 from streampca.sources.genotypes import CHUNK, TEXT, GenotypeSource, packed_width, refuse_duplicates
 from streampca.sources.plink1 import open_binary, read_bim, read_fam
 
+# Columns of one line; more are a line without end.
+MOST_COLUMNS = 10_000
 # Third byte of files whose header has the numbers of variants and samples, four bytes each.
 COUNTED_MODES = (0x02, 0x03, 0x04, 0x10, 0x11)
 
@@ -174,7 +176,9 @@ def _read_columns(
     try:
         with path.open() as file:
             for number, line in enumerate(file, start=1):
-                fields = line.split()
+                fields = line.split(maxsplit=MOST_COLUMNS)
+                if len(fields) > MOST_COLUMNS:
+                    raise InputError(f"{path}: line {number} has more than {MOST_COLUMNS} columns; mend the line")
                 if line.startswith("##") or not fields:
                     continue
                 if not columns:

@@ -94,7 +94,10 @@ def _rows(given: Ids, option: str) -> tuple[list[list[str]], str]:
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "not text"
             raise InputError(f"{given}: cannot be read ({reason}); --{option} takes a file of ids") from error
-        rows, name = [line.split() for line in lines if line.strip() and not line.startswith("#")], str(given)
+        rows, name = (
+            [line.split(maxsplit=2)[:2] for line in lines if line.strip() and not line.startswith("#")],
+            str(given),
+        )
     else:
         rows = [[str(x)] if isinstance(x, (str, int, np.integer, np.str_)) else [str(y) for y in x] for x in given]
         name = "the list"

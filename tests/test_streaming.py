@@ -35,6 +35,17 @@ def test_partial_fit_in_any_batches_equals_fit(sizes, scale):
     assert (model.certificate_ < 1e-10).all()
 
 
+@pytest.mark.parametrize("far", [1e8, 1e12])
+def test_certificates_of_batches_count_means_far_off(far):
+    x = sample_data() + far
+    model = PCA(3)
+    for batch in np.array_split(x, 7):
+        model.partial_fit(batch)
+    # Exact: what is taken off is close to the values.
+    residual = true_residual(Reference.of(x - far), model.components_, model.explained_variance_)
+    assert (residual <= model.certificate_).all()
+
+
 @pytest.mark.parametrize("scale", [None, "unit"])
 def test_a_streamed_sketch_is_off_by_no_more_than_its_certificate(scale):
     # 5 * 8 * 300 * 300 bytes are more than is allowed: 72 rows of a sketch have to do.

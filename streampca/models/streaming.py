@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from streampca.accumulators import Moments, Scatter, between_means, centre_by_own_mean, combine_moments, symmetric
 from streampca.errors import InputError
 from streampca.models.components import Components, Request, signed
-from streampca.scaling import SCALES, check_choice, scale_of
-from streampca.solvers.base import certify, is_null, null_advice, shortfall, total_variance
+from streampca.scaling import SCALES, Scaling, check_choice, scale_of
+from streampca.solvers.base import certify, far_means, is_null, null_advice, shortfall, total_variance
 from streampca.solvers.dense import leading_pairs
 from streampca.sweeps import one_blas_thread
 
@@ -113,6 +113,7 @@ def components_of(summary: Summary, request: Request) -> Components:
     smallest = 1.0 if scale is None else float(scale.min())
     residuals = np.full(len(values), summary.lost / (n - 1) / smallest**2)
     floor = float(np.finfo(np.float64).eps) * (8 + 2 * np.sqrt(d) + np.sqrt(n))
+    floor += far_means(Scaling(summary.moments.mean, scale), float(values[0]))
     certificate = certify(values, residuals, floor)
     null = is_null(values, d)
     advice = shortfall(certificate, null, wanted, "raise memory, so that more of the covariance can be kept")

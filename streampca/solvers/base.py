@@ -203,12 +203,11 @@ def rounding(sweeps: Sweeps, statistic: Statistic, dense: bool) -> float:
     return float(unit * (8 + scaled + grown / np.sqrt(np.clip(matrix.n_block / t, 1, 64))))
 
 
-def far_means(sweeps: Sweeps, largest: float) -> float:
+def far_means(scaling: Scaling | None, largest: float) -> float:
     """Error in S relative to its largest eigenvalue, from means that are held, and values that are read, as float64.
 
     Off by e = eps |mean| (over all features, scaled), rows of A make an error of 2 sqrt(lambda) e + e^2 in S at most.
     """
-    scaling = sweeps.matrix.scaling
     if scaling is None or largest <= 0:
         return 0.0
     with np.errstate(over="ignore"):
@@ -219,7 +218,7 @@ def far_means(sweeps: Sweeps, largest: float) -> float:
 
 def cure_of(sweeps: Sweeps, largest: float, wanted: Wanted, otherwise: str) -> str:
     """Say what helps where the means are so far off that double precision does not reach the tolerance."""
-    if far_means(sweeps, largest) < wanted.tol:
+    if far_means(sweeps.matrix.scaling, largest) < wanted.tol:
         return otherwise
     return "the means are too large beside the deviations for double precision; take a constant off each feature first"
 

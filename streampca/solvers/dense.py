@@ -71,7 +71,7 @@ class Dense:
         S /= matrix.source.shape[0] - 1
         values, vectors, following = leading_pairs(S, wanted, trace)
         largest = float(values[0])
-        floor = rounding(sweeps, Scatter(), dense=True) + far_means(sweeps, largest)
+        floor = rounding(sweeps, Scatter(), dense=True) + far_means(sweeps.matrix.scaling, largest)
         certificate = certify(values, np.zeros_like(values), floor)
         null = is_null(values, len(S)) & (matrix.dtype == np.float64)
         cure = "the eigenvalue is too small beside the largest for double precision; ask for fewer components"

@@ -132,7 +132,7 @@ class FoldSolution:
 
 def judged(sweeps: Sweeps, values: Array, residuals: Array, floor: float, n_full: int) -> tuple[Array, Array]:
     """Return certificates, and which eigenvalues are zero as far as float64 can tell; float32 is no judge of that."""
-    floor += far_means(sweeps, float(values[0]))
+    floor += far_means(sweeps.matrix.scaling, float(values[0]))
     certificate = certify(values, residuals, floor)
     null = is_null(values, n_full) | (values <= floor * values[0])
     return certificate, null & (sweeps.matrix.dtype == np.float64)

@@ -85,7 +85,7 @@ class Krylov:
             basis.expand(self._taken_apart(W, basis) / (n_samples - 1))
             values, residuals = basis.ritz()
             largest = float(values[0])
-            floor = rounding(sweeps, Product(block), dense=False) + far_means(sweeps, largest)
+            floor = rounding(sweeps, Product(block), dense=False) + far_means(sweeps.matrix.scaling, largest)
             certificate = certify(values, residuals, floor)
             null = is_null(values, N) & (sweeps.matrix.dtype == np.float64)
             count = wanted.count(values, trace)

@@ -66,7 +66,7 @@ class Power:
             rest = Sv - theta * v
             residual = float(np.linalg.norm(rest - V @ (V.T @ rest)))
             largest = max(theta, *map(float, values), 0.0)
-            floor = (rounding(sweeps, statistic, dense=False) + far_means(sweeps, largest)) * largest
+            floor = (rounding(sweeps, statistic, dense=False) + far_means(sweeps.matrix.scaling, largest)) * largest
             exhausted = sweeps.n_sweeps >= self.max_sweeps
             sweeps.note = f"component {len(values) + 1}, certificate {(residual + floor) / max(theta, 1e-300):.1e}"
             if residual + floor > wanted.tol * theta and residual <= 2 * floor and use_float64(sweeps, wanted.tol):
@@ -102,7 +102,7 @@ class Power:
         vectors = V @ Y
         residuals = np.linalg.norm(SV @ Y - vectors * values, axis=0)
         largest = float(values[0])
-        floor = rounding(sweeps, Product(V[:, :1]), dense=False) + far_means(sweeps, largest)
+        floor = rounding(sweeps, Product(V[:, :1]), dense=False) + far_means(sweeps.matrix.scaling, largest)
         certificate = certify(values, residuals, floor)
         null = is_null(values, len(V)) & (sweeps.matrix.dtype == np.float64)
         advice = shortfall(certificate, null, wanted, cure_of(sweeps, largest, wanted, self._cure(sweeps)))

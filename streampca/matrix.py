@@ -118,6 +118,8 @@ class Matrix:
     filter : which genotypes to use; cut along features, those left out are not in the tiles at all, cut along samples,
         they are zero.
     divisor : what each feature is divided by, where that is known before anything is read.
+    used : (n,) 1 for samples whose mean is the centre, 0 for others, which count for scales alone; None for all. Of
+        matrices that are cut along features, have no missing values, and no scale that goes by the mean.
     """
 
     source: Source
@@ -130,6 +132,7 @@ class Matrix:
     slab_length: int = 1
     filter: Filter | None = None
     divisor: Array | None = None
+    used: Array | None = None
 
     @property
     def n_block(self) -> int:
@@ -180,6 +183,11 @@ class Matrix:
         moments, defects, listed = None, None, None
         if self.scaling is None:
             moments = centre_by_own_mean(raw, T)
+            if self.used is not None:
+                # From the values again: far from the mean of all, those of the samples used have lost digits.
+                own = moments.mean + self.used.astype(T.dtype) @ T / self.used.sum()
+                Scaling(own).apply(T, raw, slice(0, raw.shape[1]))
+                moments = replace(moments, mean=own)
             gaps = may_miss and not np.isfinite(moments.mean).all()
         else:
             self.scaling.apply(T, raw, slice(0, raw.shape[1]) if self.axis == 0 else slice(start, start + raw.shape[1]))

@@ -133,6 +133,35 @@ def test_a_first_sample_far_from_the_mean_costs_a_sweep_and_no_digits(monkeypatc
         assert_close(model.predict(x, c)[:, 0], foretold(x, c, y, model.folds_ >= 0, model.n_components_[0])[-1][:, 0])
 
 
+@pytest.mark.parametrize(
+    ("shape", "solver"), [((80, 400), "gram"), ((120, 30), "covariance"), ((120, 30), "krylov"), ((80, 300), "krylov")]
+)
+def test_samples_that_are_not_used_cost_no_digits_however_far_they_are(shape, solver):
+    x, c, y = study(shape)
+    y[:5, 1] = np.nan
+    near = PCR(K, solver=solver).fit(x, y, c)
+    far = x.copy()
+    far[:5] = -1e9
+    model = PCR(K, solver=solver).fit(far, y, c, folds=near.folds_)
+    assert model.certificate_.max() < 1e-6
+    assert_close(model.cv_mse_, near.cv_mse_, rtol=1e-6)
+    assert_close(model.predict(x, c), near.predict(x, c), rtol=1e-6)
+
+
+def test_certificates_know_how_far_the_samples_used_are_from_the_mean_of_all():
+    """Missing values stand at the mean of all samples, which these are then about."""
+    x, c, y = study((90, 20))
+    y[:9] = np.nan
+    for solver in ("covariance", "gram", "krylov"):
+        x[:9], x[0, 3] = 1e7, np.nan
+        model = PCR(4, missing="mean", solver=solver).fit(x, y, c)
+        assert not model.result_.attrs["converged"]
+        assert "samples that are not used lie far from the others" in model.result_.attrs["advice"]
+        x[1:9] = 1e10
+        with pytest.raises(InputError, match="as far as double precision tells .* leave the others out"):
+            PCR(4, missing="mean", solver=solver).fit(x, y, c)
+
+
 def test_float32_store_dask_and_xarray_give_the_same(tmp_path):
     x, c, y = study((120, 24))
     x = x.astype(np.float32)

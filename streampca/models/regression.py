@@ -30,6 +30,9 @@ from streampca.sweeps import Sweeps, one_blas_thread
 
 Array = NDArray[Any]
 
+# Squared distance of the samples used from the centre, beside their largest variance, that costs half the digits.
+FAR_OFF = 1e8
+
 
 @dataclass(frozen=True)
 class Regression:
@@ -37,8 +40,8 @@ class Regression:
 
     Attributes
     ----------
-    pca : components of the samples used, as many as were asked for and have variance, k; means and scales of features
-        are those of all samples.
+    pca : components of the samples used, as many as were asked for and have variance, k. Scales of features are those
+        of all samples; means those of the samples used, or of all for genotypes and where missing values stand at them.
     names, covariate_names : of targets (q) and covariates (c).
     chosen : (q,) components used for each target.
     score_coefficient : (q, k) of the scores, zero beyond those chosen.
@@ -91,7 +94,11 @@ def fit_regression(source: Source, targets: Targets, request: RegressionRequest)
     started = time.monotonic()
     design = request.design(targets, source.shape[1])
     chosen, pca = request.plan(source, targets), request.pca().of(source)
-    sweeps = Sweeps(chosen.matrix(source, pca.scale, pca.missing), chosen.threads, request.progress)
+    matrix = chosen.matrix(source, pca.scale, pca.missing)
+    if not (design.training(None).all() or matrix.fills or isinstance(source, VariantSource)):
+        if matrix.axis == 1 and matrix.scale != "patterson":
+            matrix = replace(matrix, used=design.training(None))
+    sweeps = Sweeps(matrix, chosen.threads, request.progress)
     solver: Any = chosen.solver
     full: Array | None = None
     try:
@@ -123,7 +130,10 @@ def _components(source: Source, solution: FoldSolution, design: Design, sweeps: 
     whole, scale, moments = solution.trained[0], solution.scaling.scale, solution.moments
     k = int((~whole.null).sum())
     if k == 0:
-        raise InputError(f"{source.name}: the samples that have all targets are the same in all features")
+        off = float(np.abs(solution.offset).max(initial=0.0))
+        why = f", as far as double precision tells at {off:.2g} from the mean of all samples" if off else ""
+        cure = "; leave the others out of the data" if off else "; give features that vary among these"
+        raise InputError(f"{source.name}: the samples that have all targets are the same in all features{why}{cure}")
     used = None if scale is None or np.isfinite(scale).all() else np.isfinite(scale)
     rows = solution.components[:k]
     features: Any = slice(None)
@@ -142,6 +152,9 @@ def _components(source: Source, solution: FoldSolution, design: Design, sweeps: 
         scale, used = np.where(used, scale, 1.0), None
     if whole.n_samples < len(design.folds):
         notes += (f"{whole.n_samples} of {len(design.folds)} samples are used; the others have values missing",)
+    advice = solution.advice
+    if advice and solution.offset @ solution.offset > FAR_OFF * whole.values[0]:
+        advice += "; samples that are not used lie far from the others: leave them out of the data"
     if k < design.k:
         notes += (f"the first {k} components have all the variance; the others asked for are not used",)
     return Components(
@@ -149,12 +162,12 @@ def _components(source: Source, solution: FoldSolution, design: Design, sweeps: 
         explained_variance=whole.values[:k],
         certificate=whole.certificate[:k],
         total_variance=solution.trace,
-        mean=moments.mean[features],
+        mean=solution.scaling.mean[features],
         scale=None if scale is None else scale[features],
         missing=moments.missing[features],
         n_samples=whole.n_samples,
-        converged=not solution.advice,
-        advice=solution.advice,
+        converged=not advice,
+        advice=advice,
         solver=solver,
         tile_dtype=str(sweeps.matrix.dtype),
         sweep_seconds=tuple(sweeps.seconds),

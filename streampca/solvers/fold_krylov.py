@@ -163,9 +163,14 @@ class FoldKrylov:
         rng = np.random.default_rng(self.seed)
         start = self._krylov().first_block(sweeps, rng)
         learnt: list[Moments] = []
+        off = dict.fromkeys(range(len(members)), 0.0)
+        weights = mean_weights(design)
 
         def product(blocks: Blocks) -> Blocks:
-            Q = np.zeros((n, sum(block.shape[1] for block in blocks.values())), order="F")
+            # Beside the first blocks the mean of the samples used, whose distance from the centre rounding goes by.
+            width = sum(block.shape[1] for block in blocks.values())
+            Q = np.zeros((n, width + (not learnt)), order="F")
+            Q[:, width:] = weights
             places, at = {}, 0
             for t, block in blocks.items():
                 places[t] = slice(at, at := at + block.shape[1])
@@ -176,11 +181,12 @@ class FoldKrylov:
             else:
                 W, moments, _ = first_sweep(sweeps, statistic, "krylov")
                 learnt.append(moments)
+                off.update(dict.fromkeys(off, max(0.0, float(W[:, -1] @ weights[:, 0]))))
             parts = {t: W[members[t], place] for t, place in places.items()}
             return {t: (part - part.mean(axis=0)) / (len(part) - 1) for t, part in parts.items()}
 
         starts = {t: start[rows] - start[rows].mean(axis=0) for t, rows in enumerate(members)}
-        pairs, advice = self._lockstep(sweeps, design, starts, product, rng)
+        pairs, advice = self._lockstep(sweeps, design, starts, product, rng, off)
         ends = []
         for t, rows in enumerate(members):
             U = np.zeros((n, design.k))
@@ -224,7 +230,8 @@ class FoldKrylov:
                 products[t] = (W[:, a:b] - between) / (counts[t] - 1)
             return products
 
-        pairs, advice = self._lockstep(sweeps, design, {t: start for t in range(len(parts))}, product, rng)
+        off = {t: float(offset @ offset) for t, offset in enumerate(offsets)}
+        pairs, advice = self._lockstep(sweeps, design, dict.fromkeys(off, start), product, rng, off)
         V = [np.where(pairs[t].null, 0.0, pairs[t].vectors) for t in range(len(parts))]
         means = np.array([design.others[design.training(left_out)].mean(axis=0) for left_out in design.sets])
         shift = np.concatenate([offset @ v for offset, v in zip(offsets, V, strict=True)])
@@ -251,9 +258,12 @@ class FoldKrylov:
 
     def _lockstep(
         self, sweeps: Sweeps, design: Design, starts: Blocks, product: Callable[[Blocks], Blocks],
-        rng: np.random.Generator,
+        rng: np.random.Generator, off: dict[int, float],
     ) -> tuple[dict[int, Pairs], str]:  # fmt: skip
-        """Return the eigenpairs of each training set, by its starting block and what multiplies blocks."""
+        """Return the eigenpairs of each training set, by its starting block and what multiplies blocks.
+
+        `off` says how far the mean of each is from the centre, squared, once the first product is there.
+        """
         krylov, wanted, k = self._krylov(), design.wanted, design.k
         bases = {t: Basis(len(block), min(self.max_basis, len(block)), rng) for t, block in starts.items()}
         blocks = {t: bases[t].start(block[:, : len(block)]) for t, block in starts.items()}
@@ -267,7 +277,7 @@ class FoldKrylov:
                 basis.expand(W)
                 values, residuals = basis.ritz()
                 floor = rounding(sweeps, Product(blocks[t]), dense=False)
-                certificate, null = judged(sweeps, values, residuals, floor, len(basis.V))
+                certificate, null = judged(sweeps, values, residuals, floor, len(basis.V), off[t])
                 worst = max(worst, float(np.max(np.where(null, 0.0, certificate)[:k])))
                 done = krylov.done(values, residuals, certificate, null, k, wanted)
                 if not done and sweeps.matrix.dtype != np.float64:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -83,7 +83,8 @@ class Learnt:
     origin : (d,) centred and scaled.
     scale : (d,) None if there is nothing to divide by.
     counts : (parts,) samples.
-    sums, squares : (parts, d) about the mean of all samples, scaled.
+    sums, squares : (parts, d) about the centre of the matrix, scaled: the mean of the samples used, or of all where
+        missing values stand at it.
     """
 
     value: Any
@@ -106,10 +107,11 @@ class Learnt:
 
 
 def learn_sums(sweeps: Sweeps, statistic: FoldSums, label: str) -> Learnt:
-    """Sweep along samples for sums of parts and for the moments, in one: about the first sample, for want of the mean.
+    """Sweep along samples for sums of parts and for the moments, in one: about the first used, for want of the mean.
 
     Constant features come out exactly zero. It takes two sweeps where missing values stand at the mean, and where the
-    first sample is far from it.
+    first sample used is far from it. Samples that are not used count for scales alone: the centre is the mean of those
+    that are.
     """
     matrix, d = sweeps.matrix, sweeps.matrix.source.shape[1]
     counts = np.bincount(np.where(statistic.folds < 0, statistic.parts, statistic.folds), minlength=statistic.parts + 1)
@@ -119,26 +121,32 @@ def learn_sums(sweeps: Sweeps, statistic: FoldSums, label: str) -> Learnt:
         value, _ = sweeps.run(statistic, label)
         sums, squares = _sums_in(value)
         return Learnt(value, np.zeros(d), None, moments, counts[:-1], sums[:-1], squares[:-1])
-    origin = np.array(matrix.source.read(slice(0, 1), slice(0, d))[0][0], np.float64)
+    first = int((statistic.folds >= 0).argmax())
+    origin = np.array(matrix.source.read(slice(first, first + 1), slice(0, d))[0][0], np.float64)
     for last in (False, True):
         sweeps.matrix = matrix.with_scaling(Scaling(origin))
         value, _ = sweeps.run(statistic, label, check=True)
         sums, squares = _sums_in(value)
-        n, total = counts.sum(), squares.sum(axis=0)
-        away = sums.sum(axis=0) / n
+        n_used, total = counts[:-1].sum(), squares[:-1].sum(axis=0)
+        away = sums[:-1].sum(axis=0) / n_used
         # Values too large or too small to square are refused below, by what becomes of their variance.
         with np.errstate(over="ignore", invalid="ignore"):
-            m2 = total - n * away**2
-            near = (n * away**2 <= FAR**2 * m2) | (total == 0)
-        m2[(total == 0) & (away != 0)] = np.finfo(np.float64).tiny
-        if near.all() or last or not np.isfinite(m2).all():
+            within = total - n_used * away**2
+            near = (n_used * away**2 <= FAR**2 * within) | (total == 0)
+        if near.all() or last or not np.isfinite(within).all():
             break
         origin = origin + away
-    moments = Moments(np.full(d, n), origin + away, np.maximum(m2, 0.0), np.zeros(d, np.int64))
+    n = counts.sum()
+    of_all = sums.sum(axis=0) / n
+    with np.errstate(over="ignore", invalid="ignore"):
+        m2 = squares.sum(axis=0) - n * of_all**2
+    m2[(squares.sum(axis=0) == 0) & (of_all != 0)] = np.finfo(np.float64).tiny
+    moments = Moments(np.full(d, n), origin + of_all, np.maximum(m2, 0.0), np.zeros(d, np.int64))
     sweeps.matrix = matrix
     know_scaling(sweeps, moments)
     scaling = sweeps.matrix.scaling
     assert scaling is not None
+    sweeps.matrix = sweeps.matrix.with_scaling(replace(scaling, mean=origin + away))
     scale = np.ones(d) if scaling.scale is None else scaling.scale
     # About the mean, and scaled.
     shift, each = -away / scale, counts[:, None]

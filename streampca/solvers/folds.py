@@ -116,9 +116,10 @@ class FoldSolution:
     Attributes
     ----------
     components : (k, features that are used), unit rows; the scores of `trained[0]` are along these.
-    offset : (features that are used,) mean of the samples used, centred and scaled.
+    offset : (features that are used,) mean of the samples used, centred and scaled; zero where these are the centre.
     trace : total variance of the samples used.
-    moments, scaling : of the features, of all samples.
+    moments : of the features, of all samples.
+    scaling : their centre, and scales of all samples.
     """
 
     trained: tuple[Trained, ...]
@@ -130,9 +131,17 @@ class FoldSolution:
     advice: str = ""
 
 
-def judged(sweeps: Sweeps, values: Array, residuals: Array, floor: float, n_full: int) -> tuple[Array, Array]:
-    """Return certificates, and which eigenvalues are zero as far as float64 can tell; float32 is no judge of that."""
-    floor += far_means(sweeps.matrix.scaling, float(values[0]))
+def judged(
+    sweeps: Sweeps, values: Array, residuals: Array, floor: float, n_full: int, off: float
+) -> tuple[Array, Array]:
+    """Return certificates, and which eigenvalues are zero as far as float64 can tell; float32 is no judge of that.
+
+    Parameters
+    ----------
+    floor : from rounding, for samples about their own mean.
+    off : squared distance of that mean from the point that sums are about: they are larger by it, and so is rounding.
+    """
+    floor = floor * (1 + off / max(float(values[0]), 1e-300)) + far_means(sweeps.matrix.scaling, float(values[0]))
     certificate = certify(values, residuals, floor)
     null = is_null(values, n_full) | (values <= floor * values[0])
     return certificate, null & (sweeps.matrix.dtype == np.float64)
@@ -201,9 +210,8 @@ class FoldScatters:
             total -= n * np.outer(mean, mean)
             S = total[:d, :d] / (n - 1)
             values, V, _ = leading_pairs(S, design.wanted, 0.0)
-            # Sums about a point off the mean are larger, and their rounding is.
-            moved = np.finfo(np.float64).eps * float(learnt.origin @ learnt.origin) / max(values[0], 1e-300)
-            certificate, null = judged(sweeps, values, np.zeros(len(values)), floor + moved, d)
+            off = float(mean[:d] @ mean[:d])
+            certificate, null = judged(sweeps, values, np.zeros(len(values)), floor, d, off)
             advice = advice or self._advice(sweeps, certificate, null, design)
             V = np.where(null, 0.0, V)
             outside = None
@@ -256,12 +264,12 @@ class FoldGram:
         M = np.empty((len(G), 0))
         for left_out in design.sets:
             rows = np.flatnonzero(design.training(left_out))
-            S = _centred_part(G, rows)
+            S, off = _centred_part(G, rows)
             if left_out is None:
                 trace = float(np.trace(S))
             values, vectors, _ = leading_pairs(S, design.wanted, 0.0)
             del S
-            certificate, null = judged(sweeps, values, np.zeros(len(values)), floor, len(rows))
+            certificate, null = judged(sweeps, values, np.zeros(len(values)), floor, len(rows), off)
             advice = advice or shortfall(certificate, null, design.wanted, TOO_SMALL)
             if advice and sweeps.matrix.dtype != np.float64:
                 raise NeedsFloat64
@@ -284,11 +292,11 @@ def mean_weights(design: Design) -> Array:
     return np.asarray(used / used.sum())[:, None]
 
 
-def _centred_part(G: Array, rows: Array) -> Array:
-    """Return S of some samples about their own mean, from the Gram matrix of all."""
+def _centred_part(G: Array, rows: Array) -> tuple[Array, float]:
+    """Return S of some samples about their own mean, from the Gram matrix of all, and how far off that is, squared."""
     S = G[np.ix_(rows, rows)]
     means = S.mean(axis=0)
     S -= means
     S -= (means - means.mean())[:, None]
     S /= len(rows) - 1
-    return np.asarray(S)
+    return np.asarray(S), max(0.0, float(means.mean()))

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -179,9 +178,9 @@ def read_table(path: Path, ids: Ids) -> Table:
     matches most of the samples; samples whose id is not unique are told apart by their family. A first line without a
     sample's id names the columns, or they are called column 1 and so on. What is not in the table is "".
     """
-    rows = _rows(path)
+    numbers, rows = _rows(path)
     width = len(rows[0])
-    for number, row in enumerate(rows, start=1):
+    for number, row in zip(numbers, rows, strict=True):
         if len(row) != width:
             raise InputError(f"{path}: line {number} has {len(row)} cells, the first line {width}; mend the line")
     known = set(ids.names)
@@ -213,24 +212,26 @@ def read_table(path: Path, ids: Ids) -> Table:
     return Table(path, cells, found)
 
 
-def _rows(path: Path) -> list[list[str]]:
+def _rows(path: Path) -> tuple[list[int], list[list[str]]]:
+    """Return the rows that are not blank, each with the number of the line that it ends on."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             first = next((line for line in file if line.strip()), "")
             file.seek(0)
-            lines = _bounded(path, file)
+            bounded = _bounded(path, file)
             if "\t" in first or "," in first:
-                reader = csv.reader(lines, delimiter="\t" if "\t" in first else ",")
-                rows = [[cell.strip() for cell in row] for row in reader if any(cell.strip() for cell in row)]
+                reader = csv.reader(bounded, delimiter="\t" if "\t" in first else ",")
+                lines = [(reader.line_num, [cell.strip() for cell in row]) for row in reader]
             else:
-                rows = [line.split() for line in lines if line.strip()]
+                lines = [(number, line.split()) for number, line in enumerate(bounded, start=1)]
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from error
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path}: is not a table of text ({error}); save it as tab-separated UTF-8") from error
-    if not rows:
+    lines = [(number, row) for number, row in lines if any(row)]
+    if not lines:
         raise InputError(f"{path}: is empty; give a table with a line for each sample")
-    return rows
+    return [number for number, _ in lines], [row for _, row in lines]
 
 
 def _bounded(path: Path, file: Iterable[str]) -> Iterator[str]:
@@ -242,15 +243,21 @@ def _bounded(path: Path, file: Iterable[str]) -> Iterator[str]:
 
 
 def _id_column(path: Path, rows: list[list[str]], known: set[str], ids: Ids) -> int:
-    counts = [0] * len(rows[0])
-    for row in islice(rows, LOOKED_AT):
-        for i, cell in enumerate(row):
-            counts[i] += cell in known
+    """Return the column of ids: called so, or else the one that has most samples, each counted once.
+
+    Codes of groups may look like ids, and families are often called like their only member.
+    """
     header = [name.lower().lstrip("#") for name in rows[0]]
-    # Families are often called like their only member: of two columns that match alike, the one named so has the ids.
-    best = max(range(len(counts)), key=lambda i: (counts[i], header[i] in ID_NAMES, header[i] not in FAMILY_NAMES))
-    if "iid" in header and counts[header.index("iid")]:
-        best = header.index("iid")
+    for looked in (rows[:LOOKED_AT], rows):
+        columns = list(zip(*looked, strict=True))
+        counts = [len(known.intersection(column)) for column in columns]
+        if any(counts):
+            break
+    named = [count > 0 and name in ID_NAMES for count, name in zip(counts, header, strict=True)]
+    best = max(
+        range(len(counts)),
+        key=lambda i: (counts[i] > 0, header[i] == "iid", named[i], counts[i], header[i] not in FAMILY_NAMES),
+    )
     if not counts[best]:
         raise InputError(
             f"{path}: no line has the id of a sample; samples are called {ids.names[0]!r} and so on, the table begins "

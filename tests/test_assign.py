@@ -20,6 +20,7 @@ from sklearn.neighbors import KernelDensity, KNeighborsClassifier
 from streampca import InputError
 from streampca.assign import NONE, Assignment, Choice, assign
 from streampca.assign.classes import BANDWIDTHS, KernelClasses, scott
+from streampca.assign.records import threshold_of
 from streampca.cli.labelling import MOST_SHOWN, confusion_lines
 from streampca.cli.labelling import assign as command
 from streampca.results import save, scores_to_store
@@ -159,15 +160,17 @@ def test_groups_are_found_without_labels(monkeypatch):
     # The largest group first.
     assert [np.bincount(y[found.probabilities[:, g] > 0.5]).argmax() for g in range(3)] == [1, 2, 0]
     shape, count, least = min(found.details["bic"], key=lambda tried: tried[2])
-    own = GaussianMixture(3, covariance_type=shape, random_state=0, n_init=3).fit(X)
+    unit = np.sqrt(X.var(axis=0).mean())
+    own = GaussianMixture(3, covariance_type=shape, random_state=0, n_init=3).fit(X / unit)
     assert (count, shape) == (3, found.details["covariances"])
-    assert least == pytest.approx(own.bic(X), rel=1e-10)
+    assert least == pytest.approx(own.bic(X / unit) + 240 * 2 * 2 * np.log(unit), rel=1e-10)
     # Held-out samples are in less likely places than those that the mixture has seen.
     few = assign(X[::4], choice=Choice("gmm", groups=3, outside=0.1))
     assert few.threshold < np.quantile(few.density, 0.1) - 0.01
-    np.testing.assert_allclose(found.density, own.score_samples(X), rtol=1e-9)
-    covariances = [np.diag(c) if shape == "diag" else c for c in own.covariances_]
-    each = [w * multivariate_normal(m, c).pdf(X) for w, m, c in zip(own.weights_, own.means_, covariances, strict=True)]
+    np.testing.assert_allclose(found.density, own.score_samples(X / unit) - 2 * np.log(unit), rtol=1e-9)
+    covariances = unit**2 * np.array([np.diag(c) if shape == "diag" else c for c in own.covariances_])
+    middles = unit * own.means_
+    each = [w * multivariate_normal(m, c).pdf(X) for w, m, c in zip(own.weights_, middles, covariances, strict=True)]
     np.testing.assert_allclose(found.density, np.log(np.sum(each, axis=0)), rtol=1e-9)
     # Two labels lie in one group: index by hand, of pairs that are together.
     labels = np.where(y == 0, "a", np.where(np.arange(240) < 100, "b", "c"))
@@ -189,6 +192,21 @@ def test_groups_are_found_without_labels(monkeypatch):
     assert len(some.classes) == 3
     assert "BIC on 100 of 240 samples" in some.notes[0]
     assert some.probabilities.shape == (240, 3)
+
+
+def test_groups_are_the_same_in_any_unit():
+    X, _ = draw(120, 3, kinds=3)
+    found = assign(X, choice=Choice("gmm", max_groups=4))
+    for unit in (1e-8, 1e8):
+        other = assign(X * unit, choice=Choice("gmm", max_groups=4))
+        assert other.assigned.tolist() == found.assigned.tolist()
+        np.testing.assert_allclose(other.density, found.density - 3 * np.log(unit), rtol=1e-6)
+        assert other.threshold == pytest.approx(found.threshold - 3 * np.log(unit), rel=1e-6)
+
+
+def test_densities_without_bounds_leave_the_threshold_alone():
+    assert threshold_of(np.array([np.nan, np.inf, 1.0, 1.0, -np.inf]), 0.5) == 1.0
+    assert threshold_of(np.array([np.nan]), 0.5) is None
 
 
 def test_kernels_of_some_where_there_are_many(trees, monkeypatch):
@@ -255,6 +273,9 @@ def test_labels_that_are_open_or_hold_tabs(trees):
         ({"choice": {"method": "gmm", "groups": 200}}, "give 150 at most"),
         ({"choice": {"method": "kde"}, "labels": [str(i) for i in range(300)]}, "give --bandwidth"),
         ({"choice": {"method": "kde"}, "scores": np.zeros((300, 3))}, "give --bandwidth"),
+        ({"choice": {"method": "nb"}, "scores": np.zeros((300, 3))}, "naive Bayes no width; use --method nn"),
+        ({"choice": {"method": "gmm"}, "scores": np.zeros((300, 3))}, "the same scores, in which there are no groups"),
+        ({"choice": {"method": "gmm"}, "scores": np.eye(2), "labels": ["", ""]}, "3 samples or more, here are 2"),
     ],
 )
 def test_what_cannot_be_done_is_said(trees, arguments, said):

@@ -61,6 +61,21 @@ def test_families_called_like_their_members_are_not_taken_for_them(read):
     assert table.label().tolist() == ["Y", "X"]
 
 
+@pytest.mark.parametrize("header", ["sample\tgroup\n", "who\tgroup\n", ""])
+def test_codes_of_groups_are_not_taken_for_ids(read, header):
+    """Of 200 samples in the table 60 are here, called by numbers, as the groups are."""
+    text = header + "".join(f"{i + 50}\t{i % 3}\n" for i in range(200))
+    table = read(text, [str(i) for i in range(60)])
+    assert table.found.tolist() == [False] * 50 + [True] * 10
+    assert table.label().tolist()[50:] == [str(i % 3) for i in range(10)]
+
+
+def test_ids_far_down_a_table_are_found(read, monkeypatch):
+    monkeypatch.setattr("streampca.tables.LOOKED_AT", 20)
+    table = read("id\tpop\n" + "".join(f"s{i}\t{i % 2}\n" for i in range(50)), ["s48", "s49"])
+    assert table.label("pop").tolist() == ["0", "1"]
+
+
 def test_few_whole_numbers_are_codes_but_can_be_asked_for_as_numbers(read):
     table = read("id\tsex\tage\na\t1\t30\nb\t2\t40.5\n", ["a", "b"])
     assert table.columns["sex"].tolist() == ["1", "2"]
@@ -81,6 +96,8 @@ def test_quoted_cells_byte_order_marks_and_names_given_twice(read):
         ("id\tpop\nq\tX\n", "no line has the id of a sample; samples are called 'a'"),
         ("id\tpop\na\tX\na\tY\n", "'a' is there twice, with different values"),
         ("id\tpop\na\n", "line 2 has 1 cells"),
+        ("id\tpop\n\n\na\n", "line 4 has 1 cells"),
+        ("id pop\n\n \na\n", "line 4 has 1 cells"),
     ],
 )
 def test_what_is_wrong_with_a_table_is_said(read, text, said):

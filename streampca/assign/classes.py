@@ -175,6 +175,8 @@ def _model(
 ) -> tuple[Any, dict[str, Any]]:  # fmt: skip
     """Return a model that is not fitted yet, and what was found for it; adds to the notes."""
     if choice.method == "nb":
+        if not all(X[train].var(axis=0).any() for train in [np.arange(len(X)), *(train for train, _ in splits)]):
+            raise InputError("labelled samples have all the same scores, and naive Bayes no width; use --method nn")
         return GaussianNB(), {}
     if choice.method == "nn":
         fewest = min((len(train) for train, _ in splits), default=len(X))

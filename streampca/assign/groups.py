@@ -25,17 +25,30 @@ SHAPES = ("full", "diag")
 
 def by_groups(scores: Array, names: Array, choice: Choice, judged: Array, far: Array) -> Assignment:
     """Assign samples to groups that a mixture finds; labels are only compared with."""
-    if len(scores) < 2:
-        raise InputError("a mixture needs two samples or more; give more samples")
-    mixture, details, notes = _mixture(scores, choice)
+    if len(scores) < 3:
+        raise InputError(f"a mixture needs 3 samples or more, here are {len(scores)}; give more samples")
+    # The least variance that scikit-learn lets a group have is a number, whatever the unit of the data.
+    unit = float(np.sqrt(scores.var(axis=0).mean()))
+    if not unit > 0:
+        raise InputError("all samples have the same scores, in which there are no groups; give samples that differ")
+    scores, judged = scores / unit, judged / unit
+    try:
+        mixture, details, notes = _mixture(scores, choice)
+    except ValueError as error:
+        if "ill-defined empirical covariance" not in str(error):
+            raise
+        raise InputError("some groups are points or lines; give fewer --groups or fewer --components") from error
+    # Densities are per unit of the data, p(x) = p(x / unit) / unit^m.
+    log_unit, searched = scores.shape[1] * np.log(unit), min(len(scores), MOST_SEARCHED)
+    details["bic"] = [(shape, count, value + 2 * searched * log_unit) for shape, count, value in details["bic"]]
     order = np.argsort(-mixture.weights_, kind="stable")
     groups = [f"group {i + 1}" for i in range(len(order))]
     splits = list(KFold(min(FOLDS, len(scores)), shuffle=True, random_state=choice.seed).split(scores))
     held = np.empty(len(scores))
     for train, test in splits:
-        held[test] = _fit_again(mixture, scores[train]).score_samples(scores[test])
+        held[test] = _fit_again(mixture, scores[train]).score_samples(scores[test]) - log_unit
     threshold = threshold_of(held, choice.outside)
-    density, probabilities = mixture.score_samples(judged), mixture.predict_proba(judged)[:, order]
+    density, probabilities = mixture.score_samples(judged) - log_unit, mixture.predict_proba(judged)[:, order]
     labelled = np.flatnonzero(names != "")
     rows, confusion, rand_index = [], None, None
     if labelled.size:

@@ -110,8 +110,12 @@ class Assignment:
 
 
 def threshold_of(held_density: Array, outside: float) -> float | None:
-    """Return the density under which a sample is none of the classes; None if every sample is one of them."""
-    return float(np.quantile(held_density, outside)) if held_density.size and outside > 0 else None
+    """Return the density under which a sample is none of the classes; None if every sample is one of them.
+
+    Densities of classes that are points may be infinite, and are left out.
+    """
+    finite = held_density[np.isfinite(held_density)]
+    return float(np.quantile(finite, outside)) if finite.size and outside > 0 else None
 
 
 def named(names: list[str], probabilities: Array, density: Array, threshold: float | None, far: Array) -> Array:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 # Kinds that a column of text may have and still be a covariate.
 MOST_KINDS = 100
+# What PLINK writes for a phenotype that is not known.
+PLINK_MISSING = -9
 
 
 def pcr_to_store(
@@ -60,12 +62,24 @@ def targets_from(
     """
     table, columns = _table(source, target, "target")
     values = np.column_stack([table.numbers(name) for name in columns])
+    codes = tuple(_code_note(name, column) for name, column in zip(columns, values.T, strict=True) if _coded(column))
     if covariates is None:
-        return Targets(values, np.empty((len(values), 0)), tuple(columns)), {}, (table.note,)
+        return Targets(values, np.empty((len(values), 0)), tuple(columns)), {}, (table.note, *codes)
     beside, chosen = _table(source, covariates, "covariates")
     others, names, kinds = covariates_of(beside, chosen)
     notes = (table.note,) if beside.path == table.path else (table.note, beside.note)
-    return Targets(values, others, tuple(columns), names), kinds, notes
+    return Targets(values, others, tuple(columns), names), kinds, notes + codes
+
+
+def _coded(values: Array) -> bool:
+    """Tell whether PLINK's code for a missing phenotype stands among values that are positive."""
+    others = values[(values != PLINK_MISSING) & ~np.isnan(values)]
+    return bool((values == PLINK_MISSING).any() and others.size and (others > 0).all())
+
+
+def _code_note(name: str, values: Array) -> str:
+    count = int((values == PLINK_MISSING).sum())
+    return f"{name} is -9 in {count} samples, PLINK's code for missing; here it is a number: write NA for missing"
 
 
 def covariates_from(source: Source, result: xarray.Dataset, covariates: str | None) -> Array | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import queue
@@ -490,7 +491,8 @@ def project_to_store(
         typical = fitted.typical_distance
         far = distance > np.maximum(FAR * typical, RESOLVED * np.sqrt(squares))
         facts = {"typical_distance": typical, "n_far": int(far.sum())}
-        scores_to_store(scores, source.samples, path, overwrite, {**attributes, **facts}, distance=distance)
+        stored = {**attributes, "fit": fit_id(result), **facts}
+        scores_to_store(scores, source.samples, path, overwrite, stored, distance=distance)
         return facts
     if kind == "kpca":
         found = kernel_in(result)
@@ -502,12 +504,21 @@ def project_to_store(
                 sweeps = kernel_sweeps(source, found, missing, memory, progress, "projecting", held=k)
             with curing_gaps(CURE):
                 scores = kernel_scores(found, sweeps, True, writer)
-            variables, coords, facts = scores_variables(None if writer else scores, k, source.samples, attributes)
+            stored = {**attributes, "fit": fit_id(result)}
+            variables, coords, facts = scores_variables(None if writer else scores, k, source.samples, stored)
             save(variables, coords, facts, store)
     else:
         posterior, _, _ = infer_latent(source, latent_in(result), "model", memory, progress)
-        scores_to_store(posterior.mean, source.samples, path, overwrite, attributes, posterior.deviation)
+        stored = {**attributes, "fit": fit_id(result)}
+        scores_to_store(posterior.mean, source.samples, path, overwrite, stored, posterior.deviation)
     return {}
+
+
+def fit_id(result: xarray.Dataset) -> str:
+    """Return what tells a fit from others: its kind, its data and its variances; a copy of it has the same."""
+    told = hashlib.sha256(f"{result.attrs['kind']} {result.attrs.get('source_fingerprint')}".encode())
+    told.update(np.asarray(result["explained_variance"].values, "<f8").tobytes())
+    return told.hexdigest()[:16]
 
 
 def _missing_rule(result: xarray.Dataset) -> str:
@@ -690,6 +701,8 @@ def check_whole(store: Path, cure: str) -> None:
 def _check_result(path: str | Path) -> None:
     attributes, there = _looked_at(path)
     kind = attributes.get("kind")
+    if not attributes and not is_url(path) and not Path(path).exists():
+        raise InputError(f"{path}: does not exist; check the path")
     if not isinstance(kind, str) or kind not in RESULT_ARRAYS:
         raise InputError(
             f"{path}: is not a streampca result; give a store that `streampca pca`, `ppca`, `kpca` or `pcr` wrote"

@@ -373,6 +373,9 @@ def test_the_command_writes_a_table_of_samples(stored, tmp_path):
         (["--labels", "trees.tsv", "--components", 4], "has 3 components, not 4"),
         (["--labels", "trees.tsv", "--new", "trees.tsv"], "holds no scores of new samples"),
         (["--labels", "absent.tsv"], "absent.tsv"),
+        (["--labels", "trees.tsv", "--bandwidth", 3], "--bandwidth is for --method kde, not nb; leave it out"),
+        (["--labels", "trees.tsv", "--max-groups", 12], "--max-groups is for --method gmm, not nb"),
+        (["--labels", "trees.tsv", "--far", 2], "--far is for new samples"),
     ):
         with pytest.raises(InputError, match=said):
             call("r.pca.zarr", *arguments, "--out", "other.tsv")
@@ -404,6 +407,13 @@ def test_new_samples_and_labels_of_the_store(trees, tmp_path, monkeypatch):
     facts = {"typical_distance": 0.0}
     scores_to_store(new, named, tmp_path / "new.scores.zarr", True, facts, distance=distance * 1e-9)
     assert "none of these: 0 of 60" in call("r.zarr", "--new", "new.scores.zarr", "--outside", 0, "--overwrite")
+    scores_to_store(new, named, tmp_path / "else.scores.zarr", False, {"fit": "0123", "result": "else.zarr"})
+    with pytest.raises(InputError, match="components of another fit, else.zarr; project"):
+        call("r.zarr", "--new", "else.scores.zarr")
+    scores_to_store(new, named, tmp_path / "bare.scores.zarr", False, {})
+    with pytest.raises(InputError, match="bare.scores.zarr: holds no distances"):
+        call("r.zarr", "--new", "bare.scores.zarr", "--far", 2)
+    assert "of 60 new samples" in call("r.zarr", "--new", "bare.scores.zarr")
     scores_to_store(new[:, :2], named, tmp_path / "two.scores.zarr", False, {})
     with pytest.raises(InputError, match="scores on 2 components, the result on 3"):
         call("r.zarr", "--new", "two.scores.zarr")

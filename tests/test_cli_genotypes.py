@@ -194,6 +194,12 @@ def test_project(tmp_path, data, here):
     again = xr.open_zarr(tmp_path / "reference.scores.zarr", consolidated=False)["scores"].values
     fitted = load(tmp_path / "reference.pca.zarr")["scores"].values
     np.testing.assert_allclose(again, fitted, atol=2e-3 * np.abs(fitted).max())
+    # Distances from the components: of those fitted the typical one, of the others somewhat more.
+    own = xr.open_zarr(tmp_path / "reference.scores.zarr", consolidated=False)
+    typical = own.attrs["typical_distance"]
+    assert np.sqrt((own["distance"].values ** 2).mean()) == pytest.approx(typical, rel=1e-3)
+    assert 1 < np.sqrt((scores["distance"].values ** 2).mean()) / typical < 1.5
+    assert own.attrs["fit"] == scores.attrs["fit"]
     code, _, err = here("project", "reference.pca.zarr", "new", "--quiet")
     assert code == 2
     assert "--overwrite" in err
@@ -319,7 +325,7 @@ BAD = {
     "pruning an array": (dense, (*NPY, "--ld-prune", "0.2"), "for genotypes"),
     "outliers of an array": (dense, (*NPY, "--outliers", "report"), "for genotypes"),
     "projecting on a file": (nothing, ("project", "x.bed", "x.bed"), "not a streampca result"),
-    "projecting a file that is not there": (nothing, ("project", "nowhere.zarr", "x.bed"), "not a streampca result"),
+    "projecting a file that is not there": (nothing, ("project", "nowhere.zarr", "x.bed"), "does not exist"),
     "exporting a file": (nothing, ("export", "x.bed"), "not a streampca result"),
     "pruning an array, by itself": (dense, ("prune", "x.npy"), "needs genotype calls"),
     "pruning unsorted positions": (rewrite("x.bim", backwards), ("prune", "x.bed"), "positions are not sorted"),

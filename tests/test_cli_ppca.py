@@ -278,7 +278,7 @@ BAD = {
     "one sample": (["ppca", "one.npy"], "leave no component"),
     "infinite": (["ppca", "inf.npy", "-k", 2], "1 infinite value(s), the first at sample 3, feature 1"),
     "no folder": (["ppca", "x.npy", "-k", 2, "--out", "no/where.zarr"], "make it first"),
-    "impute by nothing": (["impute", "nowhere.zarr", "x.npy"], "is not a streampca result"),
+    "impute by nothing": (["impute", "nowhere.zarr", "x.npy"], "does not exist"),
     "impute by data": (["impute", "rows.zarr", "x.npy"], "is not a streampca result"),
     "impute other features": (["impute", "few.ppca.zarr", "x.npy"], "same features"),
     "impute by components": (["impute", "full.pca.zarr", "x.npy"], "streampca ppca"),

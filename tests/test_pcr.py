@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import dask
 import dask.array
@@ -20,8 +21,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-from streampca import PCR, InputError, MemoryLimitError, load
+from streampca import PCR, InputError, MemoryLimitError, load, open_source
+from streampca.cli.regressing import _write_predictions
 from streampca.models.regression_request import RegressionRequest, Targets
+from streampca.regressions import targets_from
+from streampca.sources import Axis
 
 # How data are cut, and what they are solved by: shape, chunks, solver.
 REGIMES = {
@@ -410,7 +414,7 @@ def test_commands_fit_and_predict(here, genotypes, tmp_path):
         ((*fit[:4], "-k", 59, "--plan"), "n_components=59 cannot be used"),
         (("predict", "study.pcr.zarr", path, "--overwrite"), "give a table with age, sex"),
         (("predict", "study.pcr.zarr", path), "exists already"),
-        (("predict", "nothing.zarr", path), "is not a streampca result"),
+        (("predict", "nothing.zarr", path), "nothing.zarr: does not exist"),
     ):
         code, _, err = here(*arguments)
         assert code == 2
@@ -436,6 +440,24 @@ def test_commands_take_arrays(here, tmp_path):
     code, _, err = here("predict", "x.pcr.zarr", "narrow.npy")
     assert code == 2
     assert "has the features feature 5, the model feature 8" in err
+
+
+def test_predictions_are_a_table_whatever_ids_are_called(tmp_path):
+    named = {"sample": (("sample",), np.array(["a\tb", 'c\n"d"', "e"]))}
+    data = SimpleNamespace(samples=Axis(("sample",), (3,), named))
+    _write_predictions(tmp_path / "p.tsv", data, ("y\t1",), np.arange(3.0)[:, None])
+    assert (tmp_path / "p.tsv").read_text() == '#IID\ty 1\na b\t0\n"c ""d"""\t1\ne\t2\n'
+
+
+@pytest.mark.parametrize(("values", "count"), [([-9, 1.5, 2, -9], 2), ([-9, -1, 2, 3], 0), ([1, 2, 3, 4], 0)])
+def test_codes_of_plink_for_missing_traits_are_noted(values, count, tmp_path):
+    path = tmp_path / "t.tsv"
+    path.write_text("id\theight\n" + "".join(f"{i}\t{value}\n" for i, value in enumerate(values)))
+    targets, _, notes = targets_from(open_source(np.eye(4)), f"{path}:height")
+    assert targets.y[:, 0].tolist() == values
+    assert [note for note in notes if "write NA for missing" in note] == [
+        f"height is -9 in {count} samples, PLINK's code for missing; here it is a number: write NA for missing"
+    ][:count]
 
 
 # ---------------------------------------------------------------- refusals

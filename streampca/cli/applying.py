@@ -44,11 +44,12 @@ def project(
     """Scores of the new samples of SOURCE on the components of RESULT."""
     import dask
 
-    from streampca.models.genotypes import match_variants, project_genotypes
+    from streampca.models.genotypes import match_variants, placed_genotypes
     from streampca.models.latent import infer_latent, matching_latent
     from streampca.results import (
         check_output,
         components_in,
+        fit_id,
         latent_in,
         load,
         scores_to_store,
@@ -74,17 +75,21 @@ def project(
     target = out or Path(f"{stem(source)}.scores.zarr")
     check_output(target, overwrite)
     match = match_variants(labels, data, drop_ambiguous=drop_ambiguous)
-    deviations = None
+    deviations, distance, typical = None, None, {}
     with dask.config.set(num_workers=threads), shown_progress(quiet) as progress:
         if fitted.attrs["kind"] in ("pca", "pcr"):
             found = components_in(fitted)
-            scores = project_genotypes(data, found, match, projection=projection, memory=memory, progress=progress)
+            scores, distance = placed_genotypes(
+                data, found, match, projection=projection, memory=memory, progress=progress
+            )
+            typical = {"typical_distance": found.typical_distance}
         else:
             latent, projection = matching_latent(latent_in(fitted), match), "posterior"
             posterior, _, _ = infer_latent(data.take(variants=match.new), latent, "model", memory, progress)
             scores, deviations = posterior.mean, posterior.deviation
     facts = {"result": str(result), "source": data.name, "projection": projection, "variants": match.note}
-    scores_to_store(scores, data.samples, target, overwrite, facts, deviations)
+    stored = {**facts, **typical, "fit": fit_id(fitted)}
+    scores_to_store(scores, data.samples, target, overwrite, stored, deviations, distance)
     if as_json:
         click.echo(json.dumps({"scores": str(target), **facts, "n_samples": len(scores)}))
         return

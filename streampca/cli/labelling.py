@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from streampca.cli.options import existing, together
-from streampca.cli.printing import print_pairs
+from streampca.cli.printing import print_pairs, table_cell
 from streampca.errors import InputError, opening
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ MOST_SHOWN = 15
 MOST_LISTED = 20
 # Rows whose text is in memory at a time.
 WRITE_ROWS = 4096
+# Options that one method alone reads.
+OF_METHODS = {"neighbours": "nn", "bandwidth": "kde", "groups": "gmm", "max_groups": "gmm"}
 ENDINGS = (".pca", ".ppca", ".fa", ".kpca", ".scores")
 
 method_options = together(
@@ -58,15 +60,13 @@ method_options = together(
 @click.option(
     "--far",
     type=click.FloatRange(min=0, min_open=True),
-    default=2.0,
-    show_default=True,
-    help="New samples this many times as far from the components as is typical are none of these.",
+    help="New samples this many times as far from the components of pca as is typical are none of these.  [default: 2]",
 )
 @click.option("--out", type=existing, help="Table of all samples.  [default: NAME.assigned.tsv]")
 @click.option("--overwrite", is_flag=True, help="Replace a table that exists.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def assign(
-    result: Path, labels: str | None, components: int | None, new: Path | None, far: float,
+    result: Path, labels: str | None, components: int | None, new: Path | None, far: float | None,
     out: Path | None, overwrite: bool, as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Assign the samples of RESULT, or new ones, to the classes of labelled samples by their scores.
@@ -81,6 +81,9 @@ def assign(
     from streampca.results import load, text_paths
     from streampca.tables import ids_of
 
+    _refuse_unread(options)
+    if far is not None and new is None:
+        raise InputError("--far is for new samples; give these by --new, or leave it out")
     choice = Choice(**options)
     target = text_paths(out or _beside(new or result), ("",), overwrite)[0]
     fitted = load(result)
@@ -93,7 +96,7 @@ def assign(
         names,
         choice,
         None if others is None else _scores(others, new, components),
-        None if others is None else _far(others, far),
+        None if others is None else _far(others, new, far),
     )
     given = names if others is None else _labels_in(others)
     _write(target, ids_of(judged), given, found, held_out=others is None)
@@ -106,6 +109,18 @@ def assign(
         click.echo(f"table: {target}")
 
 
+def _refuse_unread(options: dict[str, Any]) -> None:
+    """Refuse options that were given and that the method does not read."""
+    from click.core import ParameterSource
+
+    context = click.get_current_context()
+    for name, method in OF_METHODS.items():
+        given = context.get_parameter_source(name) is not ParameterSource.DEFAULT
+        if given and options["method"] != method:
+            option = f"--{name.replace('_', '-')}"
+            raise InputError(f"{option} is for --method {method}, not {options['method']}; leave it out")
+
+
 def _beside(path: Path) -> Path:
     """Return NAME.assigned.tsv for NAME.pca.zarr or NAME.scores.zarr, beside it."""
     name = path.name.removesuffix(".zarr")
@@ -115,13 +130,19 @@ def _beside(path: Path) -> Path:
 
 def _open_scores(path: Path, fitted: xarray.Dataset) -> xarray.Dataset:
     """Open the scores of new samples on the components of a result."""
-    from streampca.results import load_scores
+    from streampca.results import fit_id, load_scores
 
     new = load_scores(path)
     if new.sizes["component"] != fitted.sizes["component"]:
         raise InputError(
             f"{path}: has scores on {new.sizes['component']} components, the result on {fitted.sizes['component']}; "
             "project the samples on this result"
+        )
+    # Earlier versions did not say of which fit scores are.
+    if new.attrs.get("fit", fit_id(fitted)) != fit_id(fitted):
+        raise InputError(
+            f"{path}: has scores on the components of another fit, {new.attrs.get('result')}; project the samples on "
+            "this result"
         )
     return new
 
@@ -168,19 +189,24 @@ def _labels_in(dataset: xarray.Dataset) -> Any:
     return [str(label) for label in dataset["label"].values.ravel().tolist()]
 
 
-def _far(new: xarray.Dataset, far: float) -> Any:
+def _far(new: xarray.Dataset, path: Path | None, far: float | None) -> Any:
     """Tell which samples are far from the components; None where their distance is not known."""
     import numpy as np
 
-    from streampca.results import RESOLVED
+    from streampca.results import FAR, RESOLVED
 
     typical = new.attrs.get("typical_distance")
     if "distance" not in new or typical is None:
+        if far is not None:
+            raise InputError(
+                f"{path}: holds no distances, which `project` gives on results of pca alone; leave out --far, or "
+                "project the samples anew"
+            )
         return None
     distance = new["distance"].values.ravel()
     # Components that leave nothing over have distances of rounding errors alone.
     length = np.hypot(distance, np.linalg.norm(_scores(new, None, None), axis=1))
-    return distance > np.maximum(far * float(typical), RESOLVED * length)
+    return distance > np.maximum((FAR if far is None else far) * float(typical), RESOLVED * length)
 
 
 def _write(path: Path, ids: Ids, given: Any, found: Assignment, held_out: bool) -> None:
@@ -195,18 +221,10 @@ def _write(path: Path, ids: Ids, given: Any, found: Assignment, held_out: bool) 
         columns["held_out"] = found.held_out
     columns |= {f"p_{name}": found.probabilities[:, i] for i, name in enumerate(found.classes)}
     with writing_text(path) as file:
-        file.write("\t".join(map(_cell, columns)) + "\n")
+        file.write("\t".join(map(table_cell, columns)) + "\n")
         for start in range(0, len(ids.names), WRITE_ROWS):
-            parts = (map(_cell, values[start : start + WRITE_ROWS]) for values in columns.values())
+            parts = (map(table_cell, values[start : start + WRITE_ROWS]) for values in columns.values())
             file.writelines("\t".join(row) + "\n" for row in zip(*parts, strict=True))
-
-
-def _cell(value: Any) -> str:
-    """Return what one cell of a table holds: on one line, and quoted where readers would take a quote for one."""
-    if not isinstance(value, str):
-        return f"{value:.9g}"
-    text = " ".join(value.split())
-    return '"' + text.replace('"', '""') + '"' if '"' in text else text
 
 
 def _print(found: Assignment, note: str | None) -> None:

@@ -18,6 +18,14 @@ def print_pairs(pairs: list[tuple[str, str]]) -> None:
         click.echo(f"{name:<{width}}  {text}")
 
 
+def table_cell(value: Any) -> str:
+    """Return what one cell of a table holds: on one line, and quoted where readers would take a quote for one."""
+    if not isinstance(value, str):
+        return f"{value:.9g}"
+    text = " ".join(value.split())
+    return '"' + text.replace('"', '""') + '"' if '"' in text else text
+
+
 def print_plan(plan: Any, as_json: bool) -> None:
     """Print what would be done: a plan, or one with its costs."""
     if as_json:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from streampca.cli.options import existing, genotype_options, run_options, shown_progress, source_options, stem
-from streampca.cli.printing import print_pairs, print_plan
+from streampca.cli.printing import print_pairs, print_plan, table_cell
 from streampca.errors import InputError
 
 
@@ -136,10 +136,10 @@ def _write_predictions(path: Path, data: Any, names: tuple[str, ...], values: An
     columns = [ids.names] if ids.families is None else [ids.families, ids.names]
     header = ["#IID"] if ids.families is None else ["#FID", "IID"]
     with writing_text(path) as file:
-        file.write("\t".join([*header, *names]) + "\n")
+        file.write("\t".join(map(table_cell, [*header, *names])) + "\n")
         for *who, row in zip(*columns, values.tolist(), strict=True):
             cells = ["NA" if value != value else f"{value:.10g}" for value in row]
-            file.write("\t".join([*who, *cells]) + "\n")
+            file.write("\t".join([*map(table_cell, who), *cells]) + "\n")
 
 
 def _columns_of(found: Any) -> dict[str, list[Any]]:

@@ -188,7 +188,18 @@ def project_genotypes(
     source: VariantSource, found: Components, match: Match, *, projection: str = "oadp", memory: Any = None,
     progress: Progress = silent,
 ) -> Array:  # fmt: skip
-    """Return the scores of new samples; one sweep over the variants that match.
+    """Return the scores of new samples, as `placed_genotypes` does."""
+    return placed_genotypes(source, found, match, projection=projection, memory=memory, progress=progress)[0]
+
+
+def placed_genotypes(
+    source: VariantSource, found: Components, match: Match, *, projection: str = "oadp", memory: Any = None,
+    progress: Progress = silent,
+) -> tuple[Array, Array]:  # fmt: skip
+    """Return the scores of new samples, and how far each is from the space of the components; one sweep.
+
+    Distances go by the variants that match, as if the others were like these: |x - V V'x| sqrt(all / matching). A
+    missing call stands at the mean and adds nothing to the distance of its sample.
 
     Parameters
     ----------
@@ -206,12 +217,15 @@ def project_genotypes(
         )
     XV, squares = project(source.take(variants=match.new), part, "mean", memory, progress)
     XV = XV.astype(np.float64)
+    simple, more = XV, len(found.mean) / len(match.fitted)
     if len(match.fitted) < len(found.mean):
-        XV = np.linalg.solve(weights, XV.T).T
+        simple = np.linalg.solve(weights, XV.T).T
+    outside = squares.astype(np.float64) - np.einsum("ij,ij->i", XV, simple)
+    distance = np.sqrt(np.maximum(outside, 0.0) * more)
     if projection == "simple":
-        return XV
+        return simple, distance
     lengths = np.sqrt(found.explained_variance * (found.n_samples - 1))
-    return augmented(XV, squares * (len(found.mean) / len(match.fitted)), lengths)
+    return augmented(simple, squares * more, lengths), distance
 
 
 def augmented(XV: Array, squares: Array, lengths: Array) -> Array:

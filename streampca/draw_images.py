@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streampca.errors import InputError
-from streampca.plots import check_picture, new_figure
+from streampca.plots import check_picture, new_figure, save_picture
 
 if TYPE_CHECKING:
     import xarray
@@ -142,7 +142,7 @@ def draw_gallery(result: xarray.Dataset, path: Path, count: int = GALLERY) -> No
             )
     for axes in list(grid.flat)[len(names) :]:
         axes.set_axis_off()
-    figure.savefig(path)
+    save_picture(figure, path)
 
 
 def draw_reconstructions(
@@ -192,7 +192,7 @@ def _draw_rows(frame: _Frame, rows: Mapping[str, Array], path: Path, title: str)
             axes.set(xticks=[], yticks=[])
         line[0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=8)
     figure.suptitle(title)
-    figure.savefig(path)
+    save_picture(figure, path)
 
 
 def reconstructions(result: xarray.Dataset, samples: Array, counts: Sequence[int]) -> dict[int, Array]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streampca.errors import InputError
-from streampca.plots import COLOURS, new_figure
+from streampca.plots import COLOURS, new_figure, plain, save_picture
 
 if TYPE_CHECKING:
     import xarray
@@ -39,8 +39,8 @@ def draw_overview(result: xarray.Dataset, path: Path, values: Array | None = Non
     for axes, panel in zip(figure.subplots(1, len(panels), width_ratios=widths), panels, strict=True):
         panel(axes, result)
         axes.spines[["top", "right"]].set_visible(False)
-    figure.suptitle(title)
-    figure.savefig(path)
+    figure.suptitle(plain(title))
+    save_picture(figure, path)
 
 
 def draw_figure(
@@ -52,7 +52,7 @@ def draw_figure(
     Parameters
     ----------
     what : "overview", "scores", "scree", "certificates", "error" or "loadings".
-    values : of the samples, for their colour: text for groups, numbers for a scale.
+    values : of the samples, for their colour: text for groups, numbers or dates for a scale.
     name : what the values are called.
     pair : components of the scores, from 1 on; loadings are of the first.
     """
@@ -72,7 +72,7 @@ def draw_figure(
     else:
         {"scree": _scree, "certificates": _certificates, "error": _error}[what](axes, result)
     axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path)
+    save_picture(figure, path)
 
 
 def _needed(result: xarray.Dataset, name: str, cure: str) -> Array:
@@ -93,11 +93,17 @@ def _scores(
     dots = {"s": size, "linewidths": 0, "alpha": 0.75, "rasterized": len(shown) > 5000}
     if values is None:
         axes.scatter(*points[shown].T, c=COLOURS[0], **dots)
-    elif values.dtype.kind == "f":
+    elif values.dtype.kind in "fM":
         known = shown[~np.isnan(values[shown])]
         axes.scatter(*points[np.setdiff1d(shown, known)].T, c="0.75", **dots)
-        drawn = axes.scatter(*points[known].T, c=values[known], cmap="viridis", **dots)
-        axes.figure.colorbar(drawn, ax=axes, label=name)
+        amounts, marks = values[known], {}
+        if values.dtype.kind == "M":
+            from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
+
+            places = AutoDateLocator()
+            amounts, marks = date2num(amounts), {"ticks": places, "format": ConciseDateFormatter(places)}
+        drawn = axes.scatter(*points[known].T, c=amounts, cmap="viridis", **dots)
+        axes.figure.colorbar(drawn, ax=axes, label=plain(name), **marks)
     else:
         _groups(axes, points, shown, values, name, dots)
     _ellipses(axes, result, points, columns)
@@ -117,10 +123,10 @@ def _groups(axes: Any, points: Array, shown: Array, values: Array, name: str, do
     for part in np.array_split(shown, min(20, max(1, len(shown) // 200))):
         for group, style in [("", {"c": "0.75", "marker": "o"}), *styles.items()]:
             axes.scatter(*points[part[labels[part] == group]].T, **style, **dots)
-    handles = [axes.scatter([], [], label=group, s=24, linewidths=0, **style) for group, style in styles.items()]
+    handles = [axes.scatter([], [], label=plain(group), s=24, linewidths=0, **style) for group, style in styles.items()]
     if len(handles) <= 40:
         axes.legend(
-            handles=handles, title=name or None, loc="upper left", bbox_to_anchor=(1.0, 1.02), frameon=False,
+            handles=handles, title=plain(name) or None, loc="upper left", bbox_to_anchor=(1.0, 1.02), frameon=False,
             fontsize=7, ncols=1 + (len(handles) - 1) // 20,
         )  # fmt: skip
 
@@ -173,7 +179,7 @@ def _loadings(axes: Any, result: xarray.Dataset, number: int) -> None:
         axes.set_ylabel(f"size of the loading on PC{number}")
     else:
         axes.plot(values.ravel(), color=COLOURS[0], lw=0.8)
-        axes.set(xlabel="feature" if values.ndim == 1 else " x ".join(map(str, result["mean"].dims)))
+        axes.set(xlabel="feature" if values.ndim == 1 else plain(" x ".join(map(str, result["mean"].dims))))
         axes.set_ylabel(f"loading on PC{number}")
 
 
@@ -197,7 +203,7 @@ def _manhattan(axes: Any, result: xarray.Dataset, values: Array) -> None:
         x[shown], size[shown], s=4, c=[colours[name] for name in chromosome[shown]], linewidths=0, rasterized=True
     )
     axes.set(xlabel="chromosome", xlim=(-0.01 * ends, 1.01 * ends), ylim=(0, None))
-    axes.set_xticks(ticks, [str(name) for name in names], fontsize=6)
+    axes.set_xticks(ticks, [plain(str(name)) for name in names], fontsize=6)
 
 
 def largest_in_bins(place: Array, size: Array, n_bins: int) -> Array:

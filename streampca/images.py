@@ -19,7 +19,8 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from streampca.budget import thread_count
+from streampca.budget import show_bytes, thread_count
+from streampca.claims import available_memory
 from streampca.errors import InputError
 from streampca.models.dataset import FORMAT_VERSION
 from streampca.progress import Progress, Step, silent
@@ -125,6 +126,8 @@ def convert_images(
         raise InputError(f"size={size} cannot be used: give height and width, of 1 or more, as (64, 64)")
     list_path = text_paths(out, (".skipped.txt",), overwrite)[0]
     table, columns = split_column(str(labels)) if labels is not None else (None, [])
+    if len(columns) > 1:
+        raise InputError(f"labels are in one column; {', '.join(columns)} are {len(columns)}")
     with writing(out, overwrite) as store, _images_quiet(), ThreadPoolExecutor(thread_count()) as pool:
         skipped: list[tuple[str, str]] = []
         ours = [list_path, *([] if table is None else [table])]
@@ -338,6 +341,13 @@ def _eight_bits(image: Image.Image) -> Image.Image:
 
 
 def _create(store: Path, n: int, shape: tuple[int, ...]) -> Any:
+    each = int(np.prod([float(length) for length in shape]))
+    # One for each thread, one resized, and a block of one or more.
+    if each * (thread_count() + 2) > available_memory() // 2:
+        raise InputError(
+            f"size {shape[0]} x {shape[1]} cannot be used: images take {show_bytes(each)} each, more than memory "
+            "allows; give a smaller size"
+        )
     rows = int(np.clip(CHUNK_BYTES // int(np.prod(shape)), 1, n))
     dims = ("sample", "y", "x", "channel")[: 1 + len(shape)]
     return zarr.open_group(store, mode="a").create_array(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +37,22 @@ def new_figure(width: float, height: float) -> Figure:
     except ImportError as error:
         raise InputError("drawing needs matplotlib: pip install 'streampca[plot]'") from error
     return Figure(figsize=(width, height), layout="constrained", dpi=130)
+
+
+def save_picture(figure: Figure, path: Path) -> None:
+    """Write a figure beside its name, and rename it when it is whole."""
+    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.unfinished")
+    try:
+        figure.savefig(beside, format=path.suffix[1:].lower())
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def plain(text: str) -> str:
+    """Return a text of the data's as matplotlib shows it letter by letter: no formulas, no name that is left out."""
+    escaped = text.replace("$", r"\$")
+    return f" {escaped}" if escaped.startswith("_") else escaped
 
 
 def draw_digits(
@@ -78,7 +96,7 @@ def draw_digits(
             axes.set(xticks=[], yticks=[])
             axes.spines[:].set_visible(False)
         line[0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=8)
-    figure.savefig(path)
+    save_picture(figure, path)
 
 
 def draw_map(planes: dict[str, Array], groups: Array, path: Path, title: str) -> None:
@@ -92,14 +110,15 @@ def draw_map(planes: dict[str, Array], groups: Array, path: Path, title: str) ->
         axes.scatter(*points.T, s=5, c=colours, alpha=0.45, linewidths=0, rasterized=True)
         for group in names:
             axes.annotate(
-                group, np.median(points[groups == group], axis=0), fontsize=7, ha="center", va="center", weight="bold",
+                plain(group), np.median(points[groups == group], axis=0),
+                fontsize=7, ha="center", va="center", weight="bold",
                 bbox={"boxstyle": "round,pad=0.15", "fc": "white", "alpha": 0.6, "lw": 0},
             )  # fmt: skip
         axes.set_title(name, fontsize=9)
         axes.set(aspect="equal", xticks=[], yticks=[])
         axes.spines[:].set_visible(False)
-    figure.suptitle(title)
-    figure.savefig(path)
+    figure.suptitle(plain(title))
+    save_picture(figure, path)
 
 
 def draw_planes(planes: dict[str, tuple[Array, Array | None]], groups: Array | None, path: Path, title: str) -> None:
@@ -130,8 +149,8 @@ def draw_planes(planes: dict[str, tuple[Array, Array | None]], groups: Array | N
         axes.set(xlabel="$z_1$", aspect="equal")
         axes.spines[["top", "right"]].set_visible(False)
     figure.axes[0].set_ylabel("$z_2$")
-    figure.suptitle(title)
-    figure.savefig(path)
+    figure.suptitle(plain(title))
+    save_picture(figure, path)
 
 
 def draw_curves(rows: dict[str, tuple[Array, dict[str, Array]]], path: Path) -> None:
@@ -154,7 +173,7 @@ def draw_curves(rows: dict[str, tuple[Array, dict[str, Array]]], path: Path) -> 
             axes.spines[["top", "right"]].set_visible(False)
             what = "score " if number else "x"
             axes.set(xlabel=f"{what}1", ylabel=f"{what}2")
-    figure.savefig(path)
+    save_picture(figure, path)
 
 
 def draw_samples(rows: dict[str, Array], path: Path, title: str = "") -> None:
@@ -174,4 +193,4 @@ def draw_samples(rows: dict[str, Array], path: Path, title: str = "") -> None:
             axes.spines[:].set_visible(False)
         line[0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=8)
     figure.suptitle(title)
-    figure.savefig(path)
+    save_picture(figure, path)

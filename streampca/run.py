@@ -27,7 +27,7 @@ from streampca.models.dataset import peak_memory
 from streampca.progress import Progress, Step, logger, silent
 from streampca.results import add_attributes, attributes_in, check_output, check_whole, load, put_in_place, text_paths
 from streampca.sources.remote import check_target, is_url, root_at, upload
-from streampca.tables import Ids, Table, ids_of, read_table, source_ids
+from streampca.tables import Ids, Table, ids_of, read_table, source_ids, split_column
 from streampca.workplace import Workplace, folder_of, locked, now
 
 if TYPE_CHECKING:
@@ -232,10 +232,16 @@ class _Run:
             text_paths(Path(self.config.output.report), ("",), overwrite)
             self.table(source_ids(job.data.samples))
 
-    def table(self, ids: Ids) -> Table | None:
-        """Read the table about the samples, if there is to be one."""
+    def table(self, ids: Ids) -> tuple[Table | None, str | None]:
+        """Read the table about the samples, if there is to be one, and the column to begin with."""
         labels = self.config.output.labels
-        return None if labels is None else read_table(Path(labels), ids)
+        if labels is None:
+            return None, None
+        path, names = split_column(labels)
+        table = read_table(path, ids)
+        for name in names:
+            table.label(name)
+        return table, next(iter(names), None)
 
     def put(self, begun: dict[str, Any]) -> None:
         """Write the exports, and give the result its name."""
@@ -256,7 +262,8 @@ class _Run:
             from streampca.report import write_report
 
             result = load(self.place.store)
-            write_report(result, Path(page), table=self.table(ids_of(result)), overwrite=True)
+            table, colour = self.table(ids_of(result))
+            write_report(result, Path(page), table=table, colour=colour, overwrite=True)
         if self.remote:
             upload(self.place.store, self.output, overwrite, self.watched)
         else:

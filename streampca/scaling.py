@@ -72,7 +72,10 @@ def divisor_of(scale: str | None, features: Axis) -> Array | None:
     """
     if scale != "coslat":
         return None
-    found = next(((dims, v) for name, (dims, v) in features.coords.items() if name.lower() in LATITUDES), None)
+    named_so = {name: place for name, place in features.coords.items() if name.lower() in LATITUDES}
+    # Of several, the one that the features lie along, whatever the order that they are stored in.
+    along = (place for name, place in named_so.items() if name in features.dims)
+    found = next(along, next(iter(named_so.values()), None))
     if found is None:
         named = ", ".join(features.coords) or "none"
         raise InputError(f"scale='coslat' needs features with a coordinate lat or latitude; their coordinates: {named}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ FAMILY_NAMES = frozenset({"fid", "family", "family_id"})
 # Whole numbers of so few kinds are codes of groups, as sexes are, not amounts.
 MOST_CODES = 12
 LONGEST_LINE = 4 << 20
+# Dates as ISO 8601 writes them, with a time or without.
+DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,3})?)?Z?)?")
 # Lines by which the column of ids is found.
 LOOKED_AT = 20_000
 
@@ -105,11 +108,18 @@ class Table:
 
     @cached_property
     def columns(self) -> dict[str, Array]:
-        """Each column as amounts (float64, NaN where missing) if all are numbers and no mere codes, else as text."""
+        """Each column as amounts (float64, NaN where missing) if all are numbers and no mere codes, else as text.
+
+        Dates, if all are written as 2001-12-31 or with a time after it, are datetime64, NaT where missing.
+        """
         columns = {}
         for name, texts in self.cells.items():
             amounts = _amounts(texts)
-            columns[name] = texts if amounts is None or _is_code(amounts) else amounts
+            if amounts is None:
+                dates = _dates(texts)
+                columns[name] = texts if dates is None else dates
+            else:
+                columns[name] = texts if _is_code(amounts) else amounts
         return columns
 
     def numbers(self, name: str) -> Array:
@@ -124,7 +134,7 @@ class Table:
     def label(self, name: str | None = None) -> Array:
         """Return a column as text, "" where missing; the last one that is no amount, if none is named."""
         if name is None:
-            texts = [column for column, values in self.columns.items() if values.dtype.kind != "f"]
+            texts = [column for column, values in self.columns.items() if values.dtype.kind not in "fM"]
             if not texts:
                 raise InputError(f"{self.path}: has no column of labels; it has {self._listed()}")
             name = texts[-1]
@@ -147,6 +157,17 @@ def _amounts(texts: Array) -> Array | None:
     try:
         return np.array([float(text) if text else np.nan for text in texts.tolist()])
     except ValueError:
+        return None
+
+
+def _dates(texts: Array) -> Array | None:
+    """Return dates as datetime64[ms], in UTC; None if some are none."""
+    if not all(not text or DATE.fullmatch(text) for text in texts.tolist()):
+        return None
+    try:
+        return np.array([text.removesuffix("Z").replace(" ", "T") or "NaT" for text in texts.tolist()], "M8[ms]")
+    except ValueError:
+        # There is no 30th of February.
         return None
 
 

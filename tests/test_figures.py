@@ -7,7 +7,7 @@ from scipy.spatial import procrustes
 
 import streampca
 from streampca.errors import InputError
-from streampca.figures import draw_figure, largest_in_bins
+from streampca.figures import draw_figure, draw_overview, largest_in_bins
 from streampca.simulate_map import kilometres, simulate_map
 from streampca.tables import ids_of, read_table
 
@@ -72,6 +72,76 @@ def test_components_that_are_not_there_are_refused(on_map, tmp_path):
             draw_figure(on_map[2], what, tmp_path / "x.png", pair=pair)
 
 
+@pytest.fixture
+def small():
+    """Return a result of 30 samples and 5 features."""
+    model = streampca.PCA(3)
+    model.fit_transform(np.random.default_rng(0).normal(size=(30, 5)))
+    return model.result_
+
+
+def test_dates_have_a_scale_of_dates(small, tmp_path):
+    import matplotlib
+
+    dates = np.datetime64("2001-01-01", "ms") + np.arange(30) * np.timedelta64(40, "D")
+    dates[3] = np.datetime64("NaT")
+    with matplotlib.rc_context({"svg.fonttype": "none"}):
+        draw_figure(small, "scores", tmp_path / "x.svg", values=dates, name="born")
+    text = (tmp_path / "x.svg").read_text()
+    assert all(f">{shown}<" in text for shown in ("born", "2002", "2003"))
+
+
+@pytest.mark.parametrize("kind", ["groups", "amounts"])
+def test_texts_of_the_data_are_shown_letter_by_letter(small, kind, tmp_path):
+    import matplotlib
+
+    odd = np.array([r"$\frac{$", "_under", "US$ and A$"])[np.arange(30) % 3]
+    values = odd if kind == "groups" else np.arange(30.0)
+    with matplotlib.rc_context({"svg.fonttype": "none"}):
+        draw_figure(small, "scores", tmp_path / "x.svg", values=values, name=r"$x^{$ of _")
+        draw_overview(small, tmp_path / "y.svg", values, title=r"$\sqrt$")
+    text = (tmp_path / "x.svg").read_text()
+    for shown in (r"$x^{$ of _", *([r"$\frac{$", "_under", "US$ and A$"] if kind == "groups" else [])):
+        assert shown in text
+    assert r"$\sqrt$" in (tmp_path / "y.svg").read_text()
+
+
+def test_a_picture_that_fails_leaves_the_old_one(small, tmp_path, monkeypatch):
+    from matplotlib.figure import Figure
+
+    path = tmp_path / "x.png"
+    draw_figure(small, "scree", path)
+    before = path.read_bytes()
+
+    def broken(_, place, format):  # noqa: ARG001
+        place.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Figure, "savefig", broken)
+    with pytest.raises(OSError, match="No space"):
+        draw_figure(small, "scree", path)
+    assert path.read_bytes() == before
+    assert [place.name for place in tmp_path.iterdir()] == ["x.png"]
+
+
+def test_the_command_draws_what_was_asked_for_or_says_why_not(tmp_path, here):
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(30, 5)))
+    here("pca", "x.npy", "-k", 3, "--quiet", "--out", "r.zarr")
+    for arguments, said in (
+        (["--figure", "scores", "--pcs", "1"], "--pcs 1 is not known; of scores, give two numbers"),
+        (["--figure", "scores", "--pcs", "2,2"], "of scores, give two numbers"),
+        (["--figure", "loadings", "--pcs", "2,3"], "of loadings, give one number"),
+        (["--figure", "scree", "--pcs", "1,2"], "--pcs is for the figures scores and loadings, not scree"),
+        (["--figure", "scree", "--labels", "t.tsv"], "--labels are not shown in the figure scree"),
+    ):
+        code, _, err = here("plot", "r.zarr", *arguments)
+        assert (code, err.count("\n")) == (2, 1)
+        assert said in err
+    for arguments in (["scores", "--pcs", "3,1"], ["loadings", "--pcs", "3"]):
+        code, _, err = here("plot", "r.zarr", "--figure", *arguments)
+        assert code == 0, err
+
+
 def test_samples_less_sure_than_others_get_ellipses(tmp_path):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 2)) @ rng.normal(size=(2, 30)) + 0.3 * rng.normal(size=(60, 30))
@@ -107,6 +177,17 @@ def test_fields_weighted_by_latitude_have_the_components_of_the_weighted_field(s
     np.testing.assert_allclose(model.result_.attrs["total_variance"], values.sum(), rtol=1e-9)
     again = model.inverse_transform(model.transform(field.transpose(*dims)))
     assert bool(np.isfinite(again).all())
+
+
+def test_of_two_latitudes_the_one_that_features_lie_along_is_taken():
+    rng = np.random.default_rng(0)
+    lat = np.linspace(-60, 60, 6)
+    curved = (("lat", "lon"), np.broadcast_to(rng.uniform(-9, 9, 4), (6, 4)))
+    field = xarray.DataArray(rng.normal(size=(30, 6, 4)), dims=("time", "lat", "lon"))
+    plain = streampca.PCA(2, scale="coslat").fit(field.assign_coords(lat=lat))
+    for coords in ({"nav_lat": curved, "lat": lat}, {"lat": lat, "nav_lat": curved}):
+        model = streampca.PCA(2, scale="coslat").fit(field.assign_coords(coords))
+        np.testing.assert_array_equal(model.explained_variance_, plain.explained_variance_)
 
 
 def test_weights_by_latitude_need_latitudes():

@@ -21,7 +21,7 @@ import streampca.images
 from streampca import PCA, InputError, load
 from streampca.convert import convert
 from streampca.demos import Teller
-from streampca.demos.faces import demo_faces, not_faces
+from streampca.demos.faces import _Faces, _judge, demo_faces, not_faces
 from streampca.draw_images import draw_gallery, draw_reconstructions, reconstructions
 from streampca.images import convert_images, parse_size
 from streampca.models.components import Request, distances, fit_components, project
@@ -270,7 +270,31 @@ def test_what_cannot_be_converted(tmp_path):
         convert(tmp_path / "study.bed", tmp_path / "out.vcz", size=(4, 4), crop=False, grey=False, labels=None)
     with pytest.raises(InputError, match="height and width"):
         convert_images(tmp_path / "in", tmp_path / "out.zarr", size=(4, 0))
+    with pytest.raises(InputError, match="labels are in one column; person, age are 2"):
+        convert_images(tmp_path / "in", tmp_path / "out.zarr", labels="people.tsv:person,age")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in"]
+
+
+def test_images_that_memory_does_not_hold_are_refused(tmp_path):
+    simulate_faces(tmp_path / "people", 1, 2, size=16)
+    with pytest.raises(InputError, match="size 999999 x 999999 cannot be used: images take .* give a smaller size"):
+        convert_images(tmp_path / "people", tmp_path / "out.zarr", size=(999_999, 999_999))
+    assert [path.name for path in tmp_path.iterdir()] == ["people"]
+
+
+def test_the_story_of_few_faces_and_of_copies_is_told(tmp_path):
+    images, who = Cast.of(2, 6, size=16).draw(0, 12), np.repeat(["a", "b"], 6)
+    said = []
+    _judge(_Faces(images, who), 11, tmp_path / "x.png", said.append)
+    assert "recognition of 2 people by 4 scores" in "\n".join(said)
+    _judge(_Faces(np.repeat(images[[0, 6]], 6, axis=0), who), 11, tmp_path / "x.png", said.append)
+    assert said[-1].endswith("AUC against faces 1.000")
+
+
+def test_stories_refuse_what_they_do_not_take(here):
+    code, _, err = here("demo", "digits", "--images", "people")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "--images is for `demo faces`, not for `demo digits`" in err
 
 
 def test_a_folder_becomes_components_that_know_their_labels_and_what_is_far(here, tmp_path):

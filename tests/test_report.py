@@ -253,6 +253,10 @@ def test_every_kind_of_result_makes_a_page(tmp_path):
         "height used the first 1 of them, chosen by 5-fold cross-validation, with R² = 0.800, 0.750 for"
         in page.text("div", id="methods-text")
     )
+    regression["r2"][0], regression["cv_r2"][0] = np.nan, np.nan
+    page = page_of(regression, tmp_path)
+    assert "The target height does not vary: there is nothing to regress." in page.text("div", id="methods-text")
+    assert [text for _, text in page.all("td")].count("does not vary") == 2
     with pytest.raises(InputError, match="no scores"):
         page_of(regression, tmp_path, table=made_table(tmp_path / "t.tsv", a=["x"] * 60))
 

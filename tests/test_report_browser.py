@@ -278,6 +278,27 @@ def test_dark_phone_and_paper(browser, study):
         assert page.pdf(format="A4").startswith(b"%PDF")
 
 
+def test_times_within_a_day_and_components_of_no_numbers(browser, tmp_path):
+    result = made_result(48, 3)
+    result["scores"][:, 2] = np.nan
+    times = np.datetime64("2001-05-06", "m") + 30 * np.arange(48)
+    table = made_table(tmp_path / "t.tsv", seen=np.datetime_as_string(times))
+    path = write_report(result, tmp_path / "times.html", table=table, colour="seen")
+    with opened(browser, path) as page:
+        assert page.locator("#legend").inner_text().split() == ["2001-05-06", "00:00", "2001-05-06", "23:30"]
+        page.select_option("#axis-x", label="seen")
+        picture(page)
+        texts = page.locator("#overlay text").all_text_contents()
+        assert {"2001-05-06", "12:00", "18:00"} <= set(texts)
+        x, y = place(page, 25)
+        page.mouse.move(x + 1, y)
+        page.wait_for_selector("#tip:visible")
+        assert "2001-05-06 12:30" in page.inner_text("#tip")
+        page.select_option("#axis-y", label="PC3 (12.5%)")
+        assert page.evaluate("report.plot.uy.every(Number.isNaN)")
+        assert coloured(page) == 0
+
+
 def test_two_hundred_thousand_samples(browser, tmp_path):
     result = made_result(200_000, 10)
     path = write_report(result, tmp_path / "large.html")

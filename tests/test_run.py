@@ -19,7 +19,7 @@ from killing import PROCESSES, bits, write_config
 
 from streampca import __version__
 from streampca.config import load as load_config
-from streampca.errors import Stopped
+from streampca.errors import InputError, Stopped
 from streampca.journal import Journal, read_record
 from streampca.matrix import Defects
 from streampca.progress import Step
@@ -729,6 +729,18 @@ def test_what_an_error_advises_can_be_done(tmp_path, here):
     assert "missing value" in err
     code, _, err = here("run", config, "--set", "source.missing=mean")
     assert code == 0, err
+
+
+def test_the_page_of_a_run_begins_with_the_column_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    values = np.random.default_rng(0).normal(size=(40, 5))
+    (tmp_path / "t.tsv").write_text("id\tpop\tsex\n" + "".join(f"{i}\t{i % 3}\t{i % 2}\n" for i in range(40)))
+    output = {"report": "r.html", "labels": "t.tsv:pop"}
+    config = write_config(tmp_path / "c.yaml", stored(tmp_path / "n.zarr", values), "out.zarr", output=output)
+    with pytest.raises(InputError, match="has no column 'site'; it has pop, sex"):
+        run(load_config(config, ["output.labels=t.tsv:site"]))
+    run(load_config(config))
+    assert '"colour":"pop"' in (tmp_path / "r.html").read_text().replace(": ", ":")
 
 
 def test_plans_of_a_run_do_not_depend_on_what_is_loaded(config, output, monkeypatch):

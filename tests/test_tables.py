@@ -84,6 +84,19 @@ def test_few_whole_numbers_are_codes_but_can_be_asked_for_as_numbers(read):
     assert table.label().tolist() == ["1", "2"]
 
 
+def test_dates_are_dates_and_no_labels(read):
+    text = (
+        "id\tpop\tborn\tseen\tnever\na\tX\t2001-02-03\t2001-02-03T04:05Z\t2001-02-30\nb\tY\tNA\t2001-02-04 06:07:08\t\n"
+    )
+    table = read(text, ["a", "b"])
+    np.testing.assert_array_equal(table.columns["born"], np.array(["2001-02-03", "NaT"], "M8[ms]"))
+    seen = np.array(["2001-02-03T04:05", "2001-02-04T06:07:08"], "M8[ms]")
+    np.testing.assert_array_equal(table.columns["seen"], seen)
+    assert table.columns["never"].tolist() == ["2001-02-30", ""]
+    assert table.label("born").tolist() == ["2001-02-03", ""]
+    assert read("id pop born\na X 2001-02-03\n", ["a"]).label().tolist() == ["X"]
+
+
 def test_quoted_cells_byte_order_marks_and_names_given_twice(read):
     table = read('\ufeffid,note,note\na,"x, y",z\n', ["a"], name="t.csv")
     assert {name: cells.tolist() for name, cells in table.columns.items()} == {"note (2)": ["x, y"], "note (3)": ["z"]}

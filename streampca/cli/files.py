@@ -10,6 +10,7 @@ import click
 
 from streampca.cli.options import chunk_option, existing, genotype_options, shown_progress, source_options, stem
 from streampca.cli.printing import print_pairs, print_stored
+from streampca.errors import InputError
 
 
 @click.command(epilog="Example: streampca prune study.bed --window 50 --step 5 --r2 0.2")
@@ -136,6 +137,9 @@ def demo(story: str, out: Path, memory: str, table: Path | None, images: Path | 
     """Tell a story: find components of groups, genotypes, digits, faces, a table with gaps, or curves; draw them."""
     from streampca.demos import STORIES, Teller
 
+    for option, given, taker in (("--table", table, "missing"), ("--images", images, "faces")):
+        if given is not None and story != taker:
+            raise InputError(f"{option} is for `demo {taker}`, not for `demo {story}`; leave it out")
     out.mkdir(parents=True, exist_ok=True)
     with shown_progress(quiet) as progress:
         *pictures, page = STORIES[story](Teller(out, click.echo, progress, memory, table, images))

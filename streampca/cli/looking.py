@@ -45,15 +45,18 @@ def report(result: str, labels: str | None, out: Path | None, title: str, overwr
 @click.argument("result")
 @click.option("--figure", type=click.Choice(FIGURES), default="overview", show_default=True, help="What to draw.")
 @labels_option
-@click.option("--pcs", default="1,2", show_default=True, help="Components drawn: of scores two, of loadings one.")
+@click.option("--pcs", help="Components drawn: of scores two, of loadings one.  [default: 1,2, or 1]")
 @click.option("--out", type=existing, help="A .png, .svg or .pdf file.  [default: NAME.FIGURE.png]")
 @click.option("--overwrite", is_flag=True, help="Replace a file that exists.")
-def plot(result: str, figure: str, labels: str | None, pcs: str, out: Path | None, overwrite: bool) -> None:
+def plot(result: str, figure: str, labels: str | None, pcs: str | None, out: Path | None, overwrite: bool) -> None:
     """Draw a figure of RESULT for print; components are images or maps."""
     from streampca.figures import draw_figure
     from streampca.plots import check_picture
     from streampca.results import load
 
+    pair = _pair(figure, pcs)
+    if labels is not None and figure not in ("overview", "scores"):
+        raise InputError(f"--labels are not shown in the figure {figure}; leave them out, or draw scores")
     target = out or Path(f"{stem(result)}.{figure}.png")
     check_picture(target)
     if target.exists() and not overwrite:
@@ -66,7 +69,7 @@ def plot(result: str, figure: str, labels: str | None, pcs: str, out: Path | Non
     else:
         table, names = _table(fitted, labels)
         name, values = _column(fitted, table, names)
-        draw_figure(fitted, figure, target, values=values, name=name, pair=_pair(pcs))
+        draw_figure(fitted, figure, target, values=values, name=name, pair=pair)
     click.echo(f"picture: {target}")
 
 
@@ -86,7 +89,7 @@ def _table(result: xarray.Dataset, labels: str | None) -> tuple[Table | None, li
 def _column(result: xarray.Dataset, table: Table | None, names: list[str]) -> tuple[str, Any]:
     """Return the column that samples are coloured by, and what it is called; nothing if there is none."""
     if table is not None:
-        texts = [name for name, values in table.columns.items() if values.dtype.kind != "f"]
+        texts = [name for name, values in table.columns.items() if values.dtype.kind not in "fM"]
         name = (names or texts[-1:] or list(table.columns)[-1:] or [""])[0]
         return name, table.columns.get(name)
     import numpy as np
@@ -96,12 +99,17 @@ def _column(result: xarray.Dataset, table: Table | None, names: list[str]) -> tu
     return "", None
 
 
-def _pair(text: str) -> tuple[int, int]:
-    """Return two numbers of components; the second stays 2 if one is given."""
+def _pair(figure: str, text: str | None) -> tuple[int, int]:
+    """Return two numbers of components, of which loadings are drawn of the first."""
+    if text is None:
+        return 1, 2
+    if figure not in ("scores", "loadings"):
+        raise InputError(f"--pcs is for the figures scores and loadings, not {figure}; leave it out")
     try:
         numbers = [int(part) for part in text.split(",")]
     except ValueError:
         numbers = []
-    if not 1 <= len(numbers) <= 2:
-        raise InputError(f"--pcs {text} is not known; give two numbers, as 1,2, or one for loadings")
+    wanted, shown = (2, "two numbers, as 1,2") if figure == "scores" else (1, "one number, as 3")
+    if len(set(numbers)) != wanted or len(numbers) != wanted:
+        raise InputError(f"--pcs {text} is not known; of {figure}, give {shown}")
     return numbers[0], numbers[-1]

@@ -292,7 +292,9 @@ class Output(Block):
         default=None, description="Write text files beside, as `export` does."
     )
     report: Text | None = Field(default=None, description="Write a page to look through, as `report` does.")
-    labels: Text | None = Field(default=None, description="Table about the samples, for the report: pops.tsv.")
+    labels: Text | None = Field(
+        default=None, description="Table about the samples, for the report: pops.tsv, or pops.tsv:pop."
+    )
     work: Text | None = Field(
         default=None,
         description="Folder for unfinished work; beside the output unless given; needed where the output is a URL.",

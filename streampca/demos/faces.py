@@ -117,12 +117,13 @@ def _judge(faces: _Faces, k: int, picture: Path, say: Say) -> None:
     from sklearn.metrics import roc_auc_score
 
     rng = np.random.default_rng(0)
+    # As many components as there are images to fit would leave nothing to be far from.
+    k = max(1, min(k, (len(faces.images) - len(faces.images) // FOLDS - 1) // 2))
     named = len(set(faces.labels)) > 1
     noise, right, far = [], [], []
     drawn: dict[str, Array] = {}
     for train, test in faces.folds():
-        request = Request(min(k, len(train) - 1))
-        found, _ = fit_components(open_source(faces.rows[train]), request)
+        found, _ = fit_components(open_source(faces.rows[train]), Request(k))
         given = faces.rows[test].astype(np.float32)
         noisy = given + NOISE * rng.standard_normal(given.shape, np.float32)
         clean = _projected(noisy, found)
@@ -138,7 +139,9 @@ def _judge(faces: _Faces, k: int, picture: Path, say: Say) -> None:
         distance |= {
             name: _distance(rows, found) for name, rows in not_faces(given, faces.images.shape[1:], rng).items()
         }
-        far.append({name: values / found.typical_distance for name, values in distance.items()})
+        # Of copies of a few images nothing is left over: then, one of 255 shades is far.
+        typical = max(found.typical_distance, 1.0)
+        far.append({name: values / typical for name, values in distance.items()})
     before, after = (10 * np.log10(255**2 / mse) for mse in np.mean(noise, axis=0))
     say(f"noise of deviation {NOISE:g}: PSNR {before:.1f} dB, {after:.1f} dB after projection, of faces not fitted")
     if named:

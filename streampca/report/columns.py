@@ -70,7 +70,7 @@ def columns_of(result: xarray.Dataset, table: Table | None, n_samples: int) -> t
     """Return the columns that samples may be coloured by, those of the table first; and why others are left out."""
     found: dict[str, tuple[Array, bool]] = {}
     for name, values in (table.columns if table is not None else {}).items():
-        found[name] = (np.asarray(values), False)
+        found[name] = (np.asarray(values), values.dtype.kind == "M")
     for name, values in _own(result).items():
         shown = name if name not in found else f"{name} (result)"
         found[shown] = (values, values.dtype.kind == "M")

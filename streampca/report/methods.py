@@ -180,6 +180,9 @@ def _regression(draft: Draft, result: xarray.Dataset, a: Mapping[str, Any]) -> N
     how = f", chosen by {folds}-fold cross-validation," if folds else ""
     for i, (name, m) in enumerate(zip(result["target"].values.tolist(), result["chosen"].values.tolist(), strict=True)):
         at = {"target": i, "m": int(m)}
+        if "r2" in result and np.isnan(result["r2"].isel(at).values):
+            draft.say(f"The target {name} does not vary: there is nothing to regress.")
+            continue
         r2 = [f"R² = {float(result['r2'].isel(at)):.3f}"] if "r2" in result else []
         if "cv_r2" in result:
             r2.append(f"{float(result['cv_r2'].isel(at)):.3f} for samples left out")

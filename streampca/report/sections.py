@@ -231,7 +231,8 @@ def _targets(result: xarray.Dataset) -> Html:
     heads = element("tr", *(element("th", text, scope="col") for text in ("", "Components", *(t for t, _ in kept))))
     rows = []
     for i, (name, m) in enumerate(zip(result["target"].values.tolist(), result["chosen"].values.tolist(), strict=True)):
-        cells = (f"{float(result[key].isel(target=i, m=int(m))):.4f}" for _, key in kept)
+        values = (float(result[key].isel(target=i, m=int(m))) for _, key in kept)
+        cells = ("does not vary" if np.isnan(value) else f"{value:.4f}" for value in values)
         rows.append(element("tr", element("th", name, scope="row"), *(element("td", c) for c in (f"{int(m)}", *cells))))
     return element("div", element("table", element("thead", heads), element("tbody", *rows)), class_="wide before")
 

@@ -1,7 +1,9 @@
 // The score plot: axes, colours, drawing, looking at one sample, zooming.
 
 const MARGIN = { left: 60, right: 16, top: 14, bottom: 46 };
-const STEPS = 65534, DAY = 86400000, YEAR = 365.2425 * DAY;
+const STEPS = 65534, YEAR = 365.2425 * DAY;
+// Minutes between marks of an axis that spans less than some days.
+const MINUTES = [1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440];
 // 95% of a normal distribution in the plane lie within this many deviations.
 const ELLIPSE = Math.sqrt(-2 * Math.log(0.05)), MOST_ELLIPSES = 300;
 // Samples go by their place in the order of drawing, so that arrays are run through as they lie in memory; order[i] is the
@@ -40,14 +42,14 @@ async function readPoints() {
 function unit(axis, limit = points.n) {
   const u = new Float32Array(limit), { values, low, high } = axis, { order } = plot, span = high - low || 1;
   if (!values) for (let i = 0; i < limit; i++) u[i] = order[i] / (points.n - 1 || 1);
-  else if (!(high > low)) u.fill(0.5);
+  else if (!(high > low)) for (let i = 0; i < limit; i++) u[i] = Number.isNaN(values[order[i]]) || (axis.quantised && values[order[i]] > STEPS) ? NaN : 0.5;
   else if (axis.quantised) for (let i = 0; i < limit; i++) u[i] = values[order[i]] > STEPS ? NaN : values[order[i]] / STEPS;
   else for (let i = 0; i < limit; i++) u[i] = (values[order[i]] - low) / span;
   return u;
 }
 
 const valueAt = (axis, u) => axis.low + u * (axis.high - axis.low);
-const axisText = (axis, value, span) => (axis.time ? day(value) : shown(value, span));
+const axisText = (axis, value, span) => (axis.time ? day(value, span) : shown(value, span));
 
 function setAxes(x, y) {
   plot.x = x;
@@ -189,6 +191,12 @@ function drawPlot(limit = points.n) {
 function axisMarks(s) {
   const marksOf = (axis, low, high, wanted, toPixel) => {
     const a = valueAt(axis, low), b = valueAt(axis, high);
+    if (axis.time && b - a < 4 * DAY) {
+      // Midnights go by their day, others by their time.
+      const step = 60000 * (MINUTES.find((m) => m * 60000 * Math.min(wanted, 6) >= b - a) ?? 1440), found = [];
+      for (let v = Math.ceil(a / step) * step; v <= b; v += step) found.push(v);
+      return found.map((v) => ({ at: toPixel((v - axis.low) / (axis.high - axis.low)), text: v % DAY ? day(v, DAY).slice(11) : day(v) }));
+    }
     if (axis.time) {
       const years = b - a > 4 * YEAR;
       // Years begin in January, days at midnight.
@@ -309,7 +317,7 @@ function columnText(column, i) {
   const v = column.values[plot.order[i]];
   if (column.kinds) return v === 0 ? "missing" : column.kinds[v - 1];
   const value = column.form !== "u16" ? v : v > STEPS ? NaN : valueAt(column, v / STEPS);
-  return column.time ? day(value) : shown(value, column.high - column.low);
+  return axisText(column, value, column.high - column.low);
 }
 
 function pointAt(i, aloud = false) {

@@ -52,7 +52,14 @@ function shown(value, span) {
   return text.replace("-", Number(text) === 0 ? "" : "\u2212");
 }
 
-const day = (ms) => Number.isFinite(ms) ? new Date(ms).toISOString().slice(0, 10) : "missing";
+const DAY = 86400000;
+
+// A date, with the time of day where all lies within a few days.
+function day(ms, span = Infinity) {
+  if (!Number.isFinite(ms)) return "missing";
+  const text = new Date(ms).toISOString().replace("T", " ");
+  return text.slice(0, span > 4 * DAY ? 10 : span > DAY / 144 ? 16 : 19);
+}
 
 function ticks(low, high, wanted) {
   const raw = (high - low) / wanted;

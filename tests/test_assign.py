@@ -161,15 +161,16 @@ def test_groups_are_found_without_labels(monkeypatch):
     assert [np.bincount(y[found.probabilities[:, g] > 0.5]).argmax() for g in range(3)] == [1, 2, 0]
     shape, count, least = min(found.details["bic"], key=lambda tried: tried[2])
     unit = np.sqrt(X.var(axis=0).mean())
-    own = GaussianMixture(3, covariance_type=shape, random_state=0, n_init=3).fit(X / unit)
+    scaled = (X - X.mean(axis=0)) / unit
+    own = GaussianMixture(3, covariance_type=shape, random_state=0, n_init=3).fit(scaled)
     assert (count, shape) == (3, found.details["covariances"])
-    assert least == pytest.approx(own.bic(X / unit) + 240 * 2 * 2 * np.log(unit), rel=1e-10)
+    assert least == pytest.approx(own.bic(scaled) + 240 * 2 * 2 * np.log(unit), rel=1e-10)
     # Held-out samples are in less likely places than those that the mixture has seen.
     few = assign(X[::4], choice=Choice("gmm", groups=3, outside=0.1))
     assert few.threshold < np.quantile(few.density, 0.1) - 0.01
-    np.testing.assert_allclose(found.density, own.score_samples(X / unit) - 2 * np.log(unit), rtol=1e-9)
+    np.testing.assert_allclose(found.density, own.score_samples(scaled) - 2 * np.log(unit), rtol=1e-9)
     covariances = unit**2 * np.array([np.diag(c) if shape == "diag" else c for c in own.covariances_])
-    middles = unit * own.means_
+    middles = unit * own.means_ + X.mean(axis=0)
     each = [w * multivariate_normal(m, c).pdf(X) for w, m, c in zip(own.weights_, middles, covariances, strict=True)]
     np.testing.assert_allclose(found.density, np.log(np.sum(each, axis=0)), rtol=1e-9)
     # Two labels lie in one group: index by hand, of pairs that are together.
@@ -194,14 +195,23 @@ def test_groups_are_found_without_labels(monkeypatch):
     assert some.probabilities.shape == (240, 3)
 
 
-def test_groups_are_the_same_in_any_unit():
+def test_groups_are_the_same_in_any_unit_and_place(monkeypatch):
     X, _ = draw(120, 3, kinds=3)
     found = assign(X, choice=Choice("gmm", max_groups=4))
     for unit in (1e-8, 1e8):
-        other = assign(X * unit, choice=Choice("gmm", max_groups=4))
+        other = assign((X + 1000) * unit, choice=Choice("gmm", max_groups=4))
         assert other.assigned.tolist() == found.assigned.tolist()
         np.testing.assert_allclose(other.density, found.density - 3 * np.log(unit), rtol=1e-6)
         assert other.threshold == pytest.approx(found.threshold - 3 * np.log(unit), rel=1e-6)
+
+    def collapsed(*_):
+        raise ValueError(
+            "Fitting the mixture model failed because some components have ill-defined empirical covariance"
+        )
+
+    monkeypatch.setattr(GaussianMixture, "fit", collapsed)
+    with pytest.raises(InputError, match="some groups are points or lines; give fewer --groups"):
+        assign(X, choice=Choice("gmm", groups=2))
 
 
 def test_densities_without_bounds_leave_the_threshold_alone():

@@ -137,6 +137,10 @@ def test_the_command_draws_what_was_asked_for_or_says_why_not(tmp_path, here):
         code, _, err = here("plot", "r.zarr", *arguments)
         assert (code, err.count("\n")) == (2, 1)
         assert said in err
+    assert "gone.zarr: does not exist; check the path" in here("report", "gone.zarr")[2]
+    (tmp_path / "t.tsv").write_text("id\tpop\tplanet\n" + "".join(f"{i}\t{i % 2}\tEarth\n" for i in range(30)))
+    assert "note" not in here("report", "r.zarr", "--labels", "t.tsv:pop")[1]
+    assert "note: planet colours nothing" in here("report", "r.zarr", "--labels", "t.tsv:planet", "--overwrite")[1]
     for arguments in (["scores", "--pcs", "3,1"], ["loadings", "--pcs", "3"]):
         code, _, err = here("plot", "r.zarr", "--figure", *arguments)
         assert code == 0, err

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -31,13 +33,10 @@ def by_groups(scores: Array, names: Array, choice: Choice, judged: Array, far: A
     unit = float(np.sqrt(scores.var(axis=0).mean()))
     if not unit > 0:
         raise InputError("all samples have the same scores, in which there are no groups; give samples that differ")
-    scores, judged = scores / unit, judged / unit
-    try:
+    middle = scores.mean(axis=0)
+    scores, judged = (scores - middle) / unit, (judged - middle) / unit
+    with _collapse_told():
         mixture, details, notes = _mixture(scores, choice)
-    except ValueError as error:
-        if "ill-defined empirical covariance" not in str(error):
-            raise
-        raise InputError("some groups are points or lines; give fewer --groups or fewer --components") from error
     # Densities are per unit of the data, p(x) = p(x / unit) / unit^m.
     log_unit, searched = scores.shape[1] * np.log(unit), min(len(scores), MOST_SEARCHED)
     details["bic"] = [(shape, count, value + 2 * searched * log_unit) for shape, count, value in details["bic"]]
@@ -45,8 +44,9 @@ def by_groups(scores: Array, names: Array, choice: Choice, judged: Array, far: A
     groups = [f"group {i + 1}" for i in range(len(order))]
     splits = list(KFold(min(FOLDS, len(scores)), shuffle=True, random_state=choice.seed).split(scores))
     held = np.empty(len(scores))
-    for train, test in splits:
-        held[test] = _fit_again(mixture, scores[train]).score_samples(scores[test]) - log_unit
+    with _collapse_told():
+        for train, test in splits:
+            held[test] = _fit_again(mixture, scores[train]).score_samples(scores[test]) - log_unit
     threshold = threshold_of(held, choice.outside)
     density, probabilities = mixture.score_samples(judged) - log_unit, mixture.predict_proba(judged)[:, order]
     labelled = np.flatnonzero(names != "")
@@ -74,6 +74,17 @@ def by_groups(scores: Array, names: Array, choice: Choice, judged: Array, far: A
         details=details,
         notes=tuple(notes),
     )
+
+
+@contextmanager
+def _collapse_told() -> Iterator[None]:
+    """Say what helps where scikit-learn finds that a covariance is none."""
+    try:
+        yield
+    except ValueError as error:
+        if "ill-defined empirical covariance" not in str(error):
+            raise
+        raise InputError("some groups are points or lines; give fewer --groups or fewer --components") from error
 
 
 def _mixture(scores: Array, choice: Choice) -> tuple[Any, dict[str, Any], list[str]]:

@@ -37,7 +37,12 @@ def report(result: str, labels: str | None, out: Path | None, title: str, overwr
     target = out or Path(f"{stem(result)}.html")
     write_report(fitted, target, table=table, colour=names[0] if names else None, title=title, overwrite=overwrite)
     if table is not None:
+        from streampca.report.columns import columns_of
+
         click.echo(table.note)
+        shown = {column.name for column in columns_of(fitted, table, len(table.found))[0]}
+        if names and names[0] not in shown:
+            click.echo(f"note: {names[0]} colours nothing: it is the same for all, or different for nearly all samples")
     click.echo(f"report: {target}")
 
 

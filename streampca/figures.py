@@ -98,10 +98,11 @@ def _scores(
         axes.scatter(*points[np.setdiff1d(shown, known)].T, c="0.75", **dots)
         amounts, marks = values[known], {}
         if values.dtype.kind == "M":
-            from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
+            import matplotlib.dates
 
-            places = AutoDateLocator()
-            amounts, marks = date2num(amounts), {"ticks": places, "format": ConciseDateFormatter(places)}
+            dates: Any = matplotlib.dates
+            places = dates.AutoDateLocator()
+            amounts, marks = dates.date2num(amounts), {"ticks": places, "format": dates.ConciseDateFormatter(places)}
         drawn = axes.scatter(*points[known].T, c=amounts, cmap="viridis", **dots)
         axes.figure.colorbar(drawn, ax=axes, label=plain(name), **marks)
     else:

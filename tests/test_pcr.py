@@ -152,6 +152,14 @@ def test_samples_that_are_not_used_cost_no_digits_however_far_they_are(shape, so
     assert_close(model.predict(x, c), near.predict(x, c), rtol=1e-6)
 
 
+@pytest.mark.parametrize("solver", ["gram", "covariance", "krylov"])
+def test_samples_used_that_are_all_the_same_are_told_so(solver):
+    x, y = np.full((40, 12), 0.1), np.arange(40.0)
+    x[:3], y[:3] = np.arange(36).reshape(3, 12), np.nan
+    with pytest.raises(InputError, match="same in all features; give features that vary among these"):
+        PCR(2, solver=solver).fit(x, y)
+
+
 def test_certificates_know_how_far_the_samples_used_are_from_the_mean_of_all():
     """Missing values stand at the mean of all samples, which these are then about."""
     x, c, y = study((90, 20))

@@ -127,10 +127,11 @@ def fit_regression(source: Source, targets: Targets, request: RegressionRequest)
 
 def _components(source: Source, solution: FoldSolution, design: Design, sweeps: Sweeps, solver: str) -> Components:
     """Return the components of the samples used that have variance, with all that is known of them."""
-    whole, scale, moments = solution.trained[0], solution.scaling.scale, solution.moments
+    whole, scale, moments, matrix = solution.trained[0], solution.scaling.scale, solution.moments, sweeps.matrix
     k = int((~whole.null).sum())
     if k == 0:
-        off = float(np.abs(solution.offset).max(initial=0.0))
+        # About their own mean, no more than rounding is left.
+        off = float(np.abs(solution.offset).max(initial=0.0)) if matrix.used is None else 0.0
         why = f", as far as double precision tells at {off:.2g} from the mean of all samples" if off else ""
         cure = "; leave the others out of the data" if off else "; give features that vary among these"
         raise InputError(f"{source.name}: the samples that have all targets are the same in all features{why}{cure}")
@@ -169,7 +170,7 @@ def _components(source: Source, solution: FoldSolution, design: Design, sweeps: 
         converged=not advice,
         advice=advice,
         solver=solver,
-        tile_dtype=str(sweeps.matrix.dtype),
+        tile_dtype=str(matrix.dtype),
         sweep_seconds=tuple(sweeps.seconds),
         warm_seconds=sweeps.warm_seconds,
         bytes_read=sweeps.bytes_read,

@@ -97,7 +97,7 @@ def line(data: bytes, rng: random.Random, _: Sequence[bytes]) -> bytes:
     elif how == 2:
         lines[i], lines[j] = lines[j], lines[i]
     elif how == 3:
-        lines[i] = lines[i] * rng.choice((2, 100, 5000))
+        lines[i] = lines[i] * min(rng.choice((2, 100, 5000)), LARGEST // max(1, len(lines[i])) + 1)
     elif how == 4:
         lines[i] = lines[i] + b"x" * rng.choice((1, 1000, 200_000))
     else:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from streampca.results import load
     from streampca.sources import open_source
 
-__version__ = "0.6.0"
+__version__ = "0.7.0"
 __all__ = [
     "PCA",
     "PCR",

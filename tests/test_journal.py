@@ -70,7 +70,7 @@ def fit(case: str, data: dict[str, str], store: Path, progress=lambda _: None) -
     name, source, model = CASES[case]
     source = SOURCE | source
     store.mkdir(exist_ok=True)
-    Job.of(open_data(data[name], source), source, model, "1GB", progress).fit(store)
+    Job.of(open_data(data[name], source), source, model, "4GB", progress).fit(store)
     group = zarr.open_group(store, mode="r")
     return {name: np.asarray(array[...]).tobytes() for name, array in group.arrays() if array.dtype.kind in "biuf"}
 

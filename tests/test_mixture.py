@@ -481,7 +481,7 @@ def test_other_data_than_it_is_for_are_refused(tmp_path):
     with pytest.raises(InputError, match="all samples are the same"):
         MixtureOfPPCA().fit(np.ones((20, 4)))
     for factor in (1e-100, 1e100):
-        with pytest.raises(InputError, match="beyond what can be squared; multiply or divide"):
+        with pytest.raises(InputError, match="values are too (small|large)"):
             MixtureOfPPCA().fit(planted(n=60)[0] * factor)
     with pytest.raises(InputError, match="n_samples=0 cannot be used"):
         model.sample(0)

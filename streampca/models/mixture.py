@@ -33,8 +33,6 @@ Array = NDArray[Any]
 
 DEFAULT_TOL = 1e-3
 DEFAULT_ITERATIONS = 200
-# Covariances are compared by their squares, and noise may be 1e-10 of the variance.
-SMALLEST_VARIANCE = 1e-120
 # What to do about missing values.
 CURE = "fill them (PPCA can: `impute`), or leave their samples out"
 
@@ -153,13 +151,7 @@ def _mean_variance(sweeps: Sweeps) -> float:
         logger.info("values too small or too large for float32 tiles; beginning again in float64")
         sweeps.matrix = replace(sweeps.matrix, dtype=np.dtype(np.float64), scaling=None)
         trace = know_scaling(sweeps, sweeps.moments())
-    variance = trace / sweeps.matrix.n_full
-    if not SMALLEST_VARIANCE < variance < 1 / SMALLEST_VARIANCE:
-        raise InputError(
-            f"{sweeps.matrix.source.name}: the mean variance {variance:.1e} is beyond what can be squared; multiply or "
-            "divide the data by a large number"
-        )
-    return variance
+    return trace / sweeps.matrix.n_full
 
 
 def log_joint(

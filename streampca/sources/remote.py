@@ -13,7 +13,7 @@ import json
 import os
 import re
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -163,6 +163,11 @@ def check_target(url: str, overwrite: bool) -> None:
         client.delete(UNFINISHED)
 
 
+def _not_whole(files: Mapping[str, Path], arrived: Mapping[str, tuple[str, int]]) -> list[str]:
+    """Return the files that are not there, or not of their size."""
+    return [name for name, path in files.items() if arrived.get(name, ("", -1))[1] != path.stat().st_size]
+
+
 def upload(folder: Path, url: str, overwrite: bool, progress: Progress = silent) -> None:
     """Put a finished store under a URL, so that what can be opened there is always whole.
 
@@ -182,12 +187,15 @@ def upload(folder: Path, url: str, overwrite: bool, progress: Progress = silent)
             client.delete(ROOT)
         _send_all(client, files, progress)
         arrived = _listing(client)
+        if lost := _not_whole(files, arrived):
+            # A server that was away may have lost what it had taken.
+            _send_all(client, {name: files[name] for name in lost}, silent)
+            arrived = _listing(client)
         # Of the arrays that were there, and of nothing else.
         stale = sorted(name for name in set(arrived) - set(files) if name.partition("/")[0] in before)
         if stale:
             client.delete(stale)
-        wrong = [name for name, path in files.items() if arrived.get(name, ("", -1))[1] != path.stat().st_size]
-        if wrong:
+        if wrong := _not_whole(files, arrived):
             raise InputError(f"{url}: {len(wrong)} files did not arrive whole, the first is {wrong[0]}; run it again")
         client.put(ROOT, root)
         client.delete(UNFINISHED)

@@ -36,6 +36,8 @@ SILENCE, FIRST_SILENCE = 30.0, 15.0
 # Larger files are sent in parts of this size.
 PART_BYTES = 8 << 20
 SENDERS = 4
+# Seconds before files that did not arrive are sent again.
+LOST_PAUSES = (0, 1, 4)
 ROOT = "zarr.json"
 # Lies beside what is not whole yet.
 UNFINISHED = ".streampca-unfinished"
@@ -187,8 +189,12 @@ def upload(folder: Path, url: str, overwrite: bool, progress: Progress = silent)
             client.delete(ROOT)
         _send_all(client, files, progress)
         arrived = _listing(client)
-        if lost := _not_whole(files, arrived):
-            # A server that was away may have lost what it had taken.
+        for pause in LOST_PAUSES:
+            lost = _not_whole(files, arrived)
+            if not lost:
+                break
+            # A server that was away may have lost what it had taken, or not know yet what it has.
+            time.sleep(pause)
             _send_all(client, {name: files[name] for name in lost}, silent)
             arrived = _listing(client)
         # Of the arrays that were there, and of nothing else.

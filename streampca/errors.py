@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import struct
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from tokenize import TokenError
@@ -12,7 +14,7 @@ LONGEST_MESSAGE = 800
 # What libraries raise for files whose description of themselves is damaged, each in its own way.
 DAMAGED = (
     LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RuntimeError, AssertionError, ImportError,
-    SyntaxError, TokenError, OSError, EOFError, MemoryError,
+    SyntaxError, TokenError, OSError, EOFError, MemoryError, struct.error, zlib.error,
 )  # fmt: skip
 
 T = TypeVar("T")

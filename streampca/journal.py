@@ -110,7 +110,9 @@ class Journal:
             found = read_record(self.folder / f"{name}.npz")
         except InputError:
             return None
-        return found if found.pop("question", None) == vars(Question.of(question)) else None
+        asked = found.pop("question", None)
+        same = isinstance(asked, dict) and str(asked.get("exact")) == Question.of(question).exact
+        return found if same else None
 
     def paths(self, number: int) -> dict[Span, Path]:
         """Return the records of one sweep, by the range of partitions."""
@@ -150,9 +152,10 @@ class Records:
         """Tell whether a record is of this question."""
         try:
             recorded = Question(**read_record(path, only="question")["question"])
-        except (InputError, TypeError):
+            same = recorded.matches(self._question)
+        except (InputError, TypeError, ValueError, AttributeError):
+            # Not a record, or a damaged one.
             return False
-        same = recorded.matches(self._question)
         if same and recorded.exact != self._question.exact:
             self._journal.rounded_differently()
         return same

@@ -83,6 +83,8 @@ FAR = 2.0
 RESOLVED = 1e-3
 # Samples of one chunk of imputed genotypes.
 IMPUTED_CHUNK = 4096
+# Arrays of a result that are no larger are read when it is opened.
+READ_AT_ONCE = 16 << 20
 
 
 @contextmanager
@@ -658,6 +660,10 @@ def _opened(path: str | Path) -> xarray.Dataset:
             refuse_damage(Path(path))
         store = open_store(str(path), "error" if whole else "fill")
         dataset: xarray.Dataset = xarray.open_zarr(store, chunks=None, consolidated=False)
+        for variable in dataset.variables.values():
+            if variable.nbytes <= READ_AT_ONCE:
+                # Whatever is wrong with it shows now, not in the middle of what it is for.
+                variable.load()
         return dataset
 
 

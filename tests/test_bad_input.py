@@ -344,6 +344,7 @@ def test_a_result_with_a_damaged_attribute_is_refused(result, attribute, value):
         ("mean", {"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [10**12]}}}),
         ("explained_variance", {"shape": [0]}),
         ("scale", {"codecs": [{"name": "x"}]}),
+        ("certificate", {"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [4]}}}),
         ("component", {"data_type": "r1000000000000"}),
     ],
     ids=str,
@@ -377,6 +378,25 @@ def test_a_checkpoint_without_its_question_is_none(tmp_path):
     with zipfile.ZipFile(tmp_path / "start.npz", "w") as archive:
         archive.writestr("tree.npy", tree)
     assert Journal(tmp_path).recall("start", {"a": 1}) is None
+
+
+@pytest.mark.parametrize(
+    "question", [{"exact": {"array": 0}}, {"exact": "x", "shape": {"array": 0}, "sketch": []},
+                 {"exact": "x", "shape": "", "sketch": [[["y"], [1.0]]]}],
+    ids=str,
+)  # fmt: skip
+def test_a_checkpoint_with_another_kind_of_question_is_none(tmp_path, question):
+    tree = np.frombuffer(json.dumps({"question": question, "value": 1}).encode(), np.uint8)
+    for name in ("start", "00001-0-1"):
+        np.savez(tmp_path / f"{name}.npz", tree=tree, a0=np.ones(3))
+    journal = Journal(tmp_path)
+    assert journal.recall("start", {"a": 1}) is None
+    assert journal.sweep({"a": 1.0}).paths == {}
+
+
+def test_more_chunks_than_can_be_looked_at_are_refused(tmp_path):
+    zarr.create_array(tmp_path / "x.zarr", shape=(10**12, 3), chunks=(1, 3), dtype="f4")
+    assert "chunks" in refused(tmp_path / "x.zarr", lambda path: open_source(path).fingerprint())
 
 
 @pytest.mark.parametrize(

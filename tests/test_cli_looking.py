@@ -43,7 +43,8 @@ def test_report_writes_a_page_beside_and_asks_before_it_overwrites(tmp_path, her
 @pytest.mark.usefixtures("result")
 @pytest.mark.parametrize("figure", ["overview", "scores"])
 def test_plot_draws_each_figure_to_its_name(figure, tmp_path, here):
-    code, out, err = here("plot", "r.pca.zarr", "--figure", figure, "--labels", "pops.tsv", "--pcs", "2,1")
+    pair = ["--pcs", "2,1"] if figure == "scores" else []
+    code, out, err = here("plot", "r.pca.zarr", "--figure", figure, "--labels", "pops.tsv", *pair)
     assert code == 0, err
     assert out == f"picture: r.pca.{figure}.png\n"
     assert (tmp_path / f"r.pca.{figure}.png").read_bytes().startswith(b"\x89PNG")
@@ -57,8 +58,9 @@ BAD = {
     "no table": (["report", "r.pca.zarr", "--labels", "none.tsv"], "none.tsv"),
     "no result": (["report", "pops.tsv"], "is not a streampca result"),
     "no picture": (["plot", "r.pca.zarr", "--out", "x.docx"], ".png"),
-    "no pair": (["plot", "r.pca.zarr", "--pcs", "one"], "give two numbers, as 1,2, or one for loadings"),
-    "three": (["plot", "r.pca.zarr", "--pcs", "1,2,3"], "give two numbers"),
+    "no pair": (["plot", "r.pca.zarr", "--figure", "scores", "--pcs", "one"], "give two numbers, as 1,2"),
+    "three": (["plot", "r.pca.zarr", "--figure", "scores", "--pcs", "1,2,3"], "give two numbers"),
+    "no use": (["plot", "r.pca.zarr", "--figure", "scree", "--pcs", "1,2"], "leave it out"),
     "no images": (["plot", "r.pca.zarr", "--figure", "components"], "a picture needs two dimensions"),
 }
 
@@ -88,8 +90,10 @@ def test_samples_are_coloured_by_the_column_named_else_by_the_last_text_else_by_
     assert _column(bare, None, []) == ("", None)
 
 
-@pytest.mark.parametrize(("text", "pair"), [("1,2", (1, 2)), ("3,1", (3, 1)), ("4", (4, 4))])
-def test_components_are_given_by_one_number_or_two(text, pair):
-    assert _pair(text) == pair
+@pytest.mark.parametrize(
+    ("figure", "text", "pair"), [("scores", "1,2", (1, 2)), ("scores", "3,1", (3, 1)), ("loadings", "4", (4, 4))]
+)
+def test_components_are_given_by_one_number_or_two(figure, text, pair):
+    assert _pair(figure, text) == pair
     with pytest.raises(InputError, match="is not known"):
-        _pair(f"{text},x")
+        _pair(figure, f"{text},x")

@@ -6,7 +6,7 @@ import itertools
 import math
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.lib.format import open_memmap
 
 from streampca.buffers import scratch
-from streampca.errors import DAMAGED, InputError
+from streampca.errors import DAMAGED, InputError, opening
 from streampca.sources.base import Array, Axis, Source, digest, file_stamp, plain_axes
 
 # What one read of an array without chunks of its own brings.
@@ -146,7 +146,10 @@ class DaskSource(Source):
         index = tuple(
             slice(s.start * m, s.stop * m) for s, m in zip((outer_samples, outer_features), inner, strict=True)
         )
-        block = np.asarray(self.array[index].compute(scheduler="synchronous"))
+        # What goes wrong in a user's own array is for the user to see.
+        told = nullcontext() if self.origin is None else opening(self.name, "read", "check the store against a copy")
+        with told:
+            block = np.asarray(self.array[index].compute(scheduler="synchronous"))
         return block, block.nbytes
 
     def __getstate__(self) -> dict[str, Any]:

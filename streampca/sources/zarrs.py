@@ -31,6 +31,8 @@ from streampca.sources.whole import WholeStore, damaged_chunk, has_checksum, mis
 
 # Chunks beyond which Dask has no graph of them.
 MOST_BLOCKS = 1_000_000
+# Chunks beyond which their files are not looked at one by one.
+MOST_CHUNKS = 10_000_000
 # What a label takes as text.
 LABEL_BYTES = 32
 # Codecs that run what lies in a file.
@@ -87,7 +89,7 @@ class ZarrSource(Source):
             block = np.asarray(self._array[tuple(region)])
         except InputError:
             raise
-        except (OSError, RuntimeError, ValueError) as error:
+        except DAMAGED as error:
             raise InputError(f"{self.name}: cannot be read ({error}); check the store against a copy") from error
         if self._stamps is not None:
             for index in itertools.product(*self._spans(region)):
@@ -161,6 +163,8 @@ class ZarrSource(Source):
 
     def look(self) -> Array:
         """Return a number for each chunk of a local store, which changes when it does; GONE for those not there."""
+        if math.prod(self._n_chunks) > MOST_CHUNKS:
+            raise InputError(f"{self.name}: has more than {MOST_CHUNKS} chunks; check it, or write it in larger ones")
         indices = itertools.product(*map(range, self._n_chunks))
         stamps = (_stamp(os.stat, self._chunk_path(index)) for index in indices)
         return np.fromiter(stamps, np.int64, math.prod(self._n_chunks))

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streampca.buffers import scratch
+from streampca.buffers import scratch, scratch_like
 
 Array = NDArray[Any]
 
@@ -28,8 +28,12 @@ GOOD_TILE_LENGTH = 128
 LARGE_TILE_BYTES = 12 << 20
 # A tile of the scatter is long, so that adding N x N float64 sums costs little beside the product itself.
 SCATTER_TILE_LENGTH = 2048
-# Rows whose sum is formed in the type of the tile.
-SUM_LENGTH = 512
+# Size of a strip of columns that is centred at a time, in float64: it stays in the cache.
+CENTRE_BYTES = 1 << 20
+# Entries of the part of a tile that probes take at a time: with eight columns, OpenBLAS multiplies up to 10^6 numbers
+# without packing them first, which takes half the time.
+EXACT_SIZE = 120_000
+MIN_EXACT_LENGTH = 32
 # Width of the strips in which a scatter is summed: bounds the temporary of one product.
 STRIP = 1024
 
@@ -80,45 +84,51 @@ def combine_moments(a: Moments, b: Moments) -> Moments:
 def centre_by_own_mean(raw: Array, T: Array, *, gaps: bool = False) -> Moments:
     """Write the columns of raw (samples x features), centred, into T, and return the moments that they had.
 
-    The first value is taken off before the mean is formed: a mean 10^6 times the deviation then costs no digits,
-    and a constant column comes out exactly zero. With `gaps`, NaN counts as missing and stands at the mean, zero.
+    Sums are float64 whatever the type of T: a scale must not carry the rounding of the tile. The first value is
+    subtracted before the mean is formed: a mean 10^6 times the deviation then costs no digits, and a constant column
+    comes out exactly zero. With `gaps`, NaN counts as missing and stands at the mean, zero.
     """
     n_rows, n_features = raw.shape
-    missing = np.zeros(n_features, np.int64)
-    absent: Array | None = None
-    if gaps:
-        absent = np.isnan(raw)
-        first = np.take_along_axis(raw, absent.argmin(axis=0)[None, :], axis=0)[0].astype(T.dtype)
-        first[np.isnan(first)] = 0
-        missing = absent.sum(axis=0, dtype=np.int64)
+    moments = Moments.zero(n_features)
+    width = max(16, CENTRE_BYTES // (8 * n_rows))
+    for start in range(0, n_features, width):
+        strip = slice(start, start + width)
+        _centre_strip(raw[:, strip], T[:, strip], gaps, moments, strip)
+    return moments
+
+
+def _centre_strip(raw: Array, T: Array, gaps: bool, moments: Moments, strip: slice) -> None:
+    """Centre a few columns in float64, write them to T in its type, and their moments to their places."""
+    n_rows = len(raw)
+    D = T
+    if T.dtype != np.float64:
+        D = scratch_like("centred", raw, np.float64)
+    absent = np.isnan(raw) if gaps else None
+    if absent is None:
+        first = raw[0].astype(np.float64)
+        moments.count[strip] = n_rows
     else:
-        first = raw[0].astype(T.dtype)
-    np.subtract(raw, first, out=T, dtype=T.dtype, casting="unsafe")
+        first = np.take_along_axis(raw, absent.argmin(axis=0)[None, :], axis=0)[0].astype(np.float64)
+        first[np.isnan(first)] = 0
+        moments.missing[strip] = absent.sum(axis=0)
+        moments.count[strip] = n_rows - moments.missing[strip]
+    np.subtract(raw, first, out=D, dtype=np.float64, casting="unsafe")
     if absent is not None:
-        T[absent] = 0
-    count = n_rows - missing
-    # Sums in the tile's own type go over a few rows only; those of many rows are float64.
-    parts = [T[i : i + SUM_LENGTH] for i in range(0, n_rows, SUM_LENGTH)]
-    total = sum((np.ones(len(part), T.dtype) @ part).astype(np.float64) for part in parts)
-    mean = total / np.maximum(count, 1)
-    T -= mean.astype(T.dtype)
+        D[absent] = 0
+    mean = D.sum(axis=0) / np.maximum(moments.count[strip], 1)
+    D -= mean
     if absent is not None:
-        T[absent] = 0
-    m2 = np.asarray(sum(np.einsum("ij,ij->j", part, part).astype(np.float64) for part in parts))
-    _not_lost(m2, T)
-    return Moments(count, first + mean, m2, missing)
-
-
-def _not_lost(m2: Array, T: Array) -> None:
-    """Sum squares again, in place, where they may have been too small for the type of the tile: as float64.
-
-    Squares that are too small even for that leave the smallest positive number: a feature that varies is not constant.
-    """
-    small = m2 < len(T) * np.finfo(T.dtype).tiny / np.finfo(T.dtype).eps
+        D[absent] = 0
+    m2 = np.einsum("ij,ij->j", D, D)
+    # Squares that are too small for float64: a feature that varies is not constant.
+    small = m2 < n_rows * np.finfo(np.float64).tiny / np.finfo(np.float64).eps
     if small.any():
-        for j in np.flatnonzero(small & T.any(axis=0)):
-            column = T[:, j].astype(np.float64)
-            m2[j] = max(float(column @ column), float(np.finfo(np.float64).tiny))
+        varies = small & D.any(axis=0)
+        m2[varies] = np.maximum(m2[varies], np.finfo(np.float64).tiny)
+    moments.mean[strip] = first + mean
+    moments.m2[strip] = m2
+    if D is not T:
+        T[:] = D
 
 
 def between_means(a: Moments, b: Moments) -> Array:
@@ -136,9 +146,12 @@ class Statistic:
     Attributes
     ----------
     wants_gaps : whether `update` gets the missing entries of the tile, which are zero in it, as one more argument.
+    wants_exact : whether it gets a function that returns a part of the tile (rows, columns) in float64, before it was
+        rounded to the type of the tile.
     """
 
     wants_gaps: bool = False
+    wants_exact: bool = False
 
     def tile_length(self, n_full: int, itemsize: int) -> int:
         """Rows of A that one update should get: a tile of about TILE_BYTES, a multiple of 8."""
@@ -239,6 +252,76 @@ class ProductAndRows(Statistic):
     def combine(self, a: tuple[Array, list[Array]], b: tuple[Array, list[Array]]) -> tuple[Array, list[Array]]:
         """Sum the products, and join the rows."""
         return a[0] + b[0], a[1] + b[1]
+
+
+Exact = Callable[[slice, slice], Array]
+
+
+@dataclass(frozen=True)
+class Probed(Statistic):
+    """A statistic of float32 tiles, and H = A'(A G) in float64 for a few random vectors G (N x p)."""
+
+    statistic: Statistic
+    G: Array
+    wants_exact = True
+
+    def tile_length(self, n_full: int, itemsize: int) -> int:
+        return self.statistic.tile_length(n_full, itemsize)
+
+    def zero(self, n_full: int) -> tuple[Any, Array]:
+        return self.statistic.zero(n_full), np.zeros((n_full, self.G.shape[1]), order="F")
+
+    def update(self, value: tuple[Any, Array], A: Array, start: int, exact: Exact | None = None) -> None:
+        """Add the share of this tile to both."""
+        step = max(MIN_EXACT_LENGTH, EXACT_SIZE // A.shape[1])
+        for i in range(0, len(A), step):
+            rows = slice(i, min(i + step, len(A)))
+            B = A[rows] if exact is None else exact(rows, slice(0, A.shape[1]))
+            add_product(value[1], B @ self.G, B)
+        self.statistic.update(value[0], A, start)
+
+    def combine(self, a: tuple[Any, Array], b: tuple[Any, Array]) -> tuple[Any, Array]:
+        """Combine both."""
+        return self.statistic.combine(a[0], b[0]), a[1] + b[1]
+
+
+@dataclass(frozen=True)
+class ProbedRows(Statistic):
+    """`ProductAndRows` of float32 tiles, and in float64 K = A'R, the rows of A G, and R, for random G and R.
+
+    G (N x p) is given. R (rows of A x p) is drawn tile by tile from the seed and the place of the tile.
+    """
+
+    statistic: ProductAndRows
+    G: Array
+    seed: int
+    wants_exact = True
+
+    def zero(self, n_full: int) -> tuple[Any, Array, list[Array], list[Array]]:
+        return self.statistic.zero(n_full), np.zeros((n_full, self.G.shape[1]), order="F"), [], []
+
+    def update(
+        self, value: tuple[Any, Array, list[Array], list[Array]], A: Array, start: int, exact: Exact | None = None
+    ) -> None:
+        """Add the share of this tile, and append its rows."""
+        inner, K, rows, drawn = value
+        # Float32 takes half the memory until the end; these values are exact in both types.
+        R = np.random.default_rng([self.seed, start]).standard_normal((len(A), self.G.shape[1]), np.float32)
+        Y, transposed = np.zeros(R.shape), np.array(R.T, np.float64, order="C")
+        # Packed genotypes are cut at multiples of four.
+        step = max(MIN_EXACT_LENGTH, EXACT_SIZE // max(1, len(A)) // 32 * 32)
+        for i in range(0, A.shape[1], step):
+            columns = slice(i, min(i + step, A.shape[1]))
+            B = A[:, columns] if exact is None else exact(slice(0, len(A)), columns)
+            Y += B @ self.G[columns]
+            K.T[:, columns] += transposed @ B
+        rows.append(Y)
+        drawn.append(R)
+        self.statistic.update(inner, A, start)
+
+    def combine(self, a: Any, b: Any) -> Any:
+        """Combine the sums, and join the rows."""
+        return self.statistic.combine(a[0], b[0]), a[1] + b[1], a[2] + b[2], a[3] + b[3]
 
 
 @dataclass(frozen=True)

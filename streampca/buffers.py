@@ -1,4 +1,4 @@
-"""Memory that is used again: fresh pages cost more than what is written to them."""
+"""Per-thread scratch buffers; reusing pages is faster than faulting in new ones."""
 
 from __future__ import annotations
 
@@ -26,3 +26,9 @@ def scratch(name: str, shape: tuple[int, ...], dtype: Any) -> Array:
         buffers[name] = np.empty(n_bytes, np.uint8)
     buffer: Array = buffers[name][:n_bytes].view(dtype)
     return buffer.reshape(shape)
+
+
+def scratch_like(name: str, array: Array, dtype: Any) -> Array:
+    """Return a buffer of this thread with the shape and the order of a matrix, in another type."""
+    by_column = abs(array.strides[0]) < abs(array.strides[1])
+    return scratch(name, array.shape[::-1], dtype).T if by_column else scratch(name, array.shape, dtype)

@@ -12,6 +12,7 @@ import numpy as np
 from streampca.errors import InputError
 from streampca.results import load, load_arrays, text_paths, writing_text
 from streampca.scaling import check_choice
+from streampca.stored import ERROR_ARRAYS
 
 if TYPE_CHECKING:
     import xarray
@@ -85,7 +86,7 @@ def _tsv_tables(result: xarray.Dataset) -> list[Table]:
     scores, loadings = result["scores"], result["components" if "components" in result else "weights"]
     loadings = loadings.transpose("component", ...)
     pcs = _names(len(loadings))
-    numbers = ["explained_variance", "eigenvalue", "explained_variance_ratio", "certificate"]
+    numbers = ["explained_variance", "eigenvalue", "explained_variance_ratio", *ERROR_ARRAYS]
     numbers = [name for name in numbers if name in result]
     return [
         _labelled(result, scores.dims[:-1], scores.values.reshape(-1, len(pcs)), pcs),

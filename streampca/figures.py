@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from streampca.errors import InputError
 from streampca.plots import COLOURS, new_figure, plain, save_picture
+from streampca.stored import certificate_method, error_in
 
 if TYPE_CHECKING:
     import xarray
@@ -31,7 +32,8 @@ GENOME_BINS = 4000
 
 def draw_overview(result: xarray.Dataset, path: Path, values: Array | None = None, title: str = "") -> None:
     """Draw PC1 against PC2, the scree with its cumulative share, and what is known of the error of each component."""
-    panels: list[Callable[[Any, xarray.Dataset], None]] = [_scree, _certificates if "certificate" in result else _error]
+    known = _error if error_in(result) is None else _certificates
+    panels: list[Callable[[Any, xarray.Dataset], None]] = [_scree, known]
     if "scores" in result and result.sizes["component"] > 1:
         panels = [lambda axes, result: _scores(axes, result, (1, 2), values), *panels]
     figure = new_figure(4 * len(panels), 4.2)
@@ -160,9 +162,15 @@ def _scree(axes: Any, result: xarray.Dataset) -> None:
 
 
 def _certificates(axes: Any, result: xarray.Dataset) -> None:
-    bounds = _needed(result, "certificate", "there is none after EM; draw another figure")
+    name, method = error_in(result) or "certificate", certificate_method(result.attrs)
+    bounds = _needed(result, name, "there is none after EM; draw another figure")
     axes.semilogy(np.arange(1, len(bounds) + 1), bounds, "o", color=COLOURS[2])
-    axes.set(xlabel="component", ylabel="certificate  $\\|Sv-\\lambda v\\|/\\lambda\\leq$")
+    label = "certificate  $\\|Sv-\\lambda v\\|/\\lambda\\leq$"
+    if method == "none":
+        label = "estimate of $\\|Sv-\\lambda v\\|/\\lambda$, rounding not included"
+    elif method == "modelled":
+        label = label.replace("certificate", "certificate (modelled)")
+    axes.set(xlabel="component", ylabel=label)
     axes.xaxis.get_major_locator().set_params(integer=True)
 
 

@@ -108,6 +108,7 @@ class Job:
         own = {"missing": missing, "tol": model["tol"]}
         request: Any
         if kind == "pca":
+            own["certificate"] = model.get("certificate", True)
             request = Request(**common, **own, progress=progress)
         else:
             iterations = FACTOR_ITERATIONS if kind == "factor_analysis" else DEFAULT_ITERATIONS

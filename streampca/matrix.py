@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streampca.accumulators import LARGE_TILE_BYTES, MIN_TILE_LENGTH, Moments, centre_by_own_mean
-from streampca.buffers import scratch
+from streampca.accumulators import LARGE_TILE_BYTES, MIN_TILE_LENGTH, Exact, Moments, centre_by_own_mean
+from streampca.buffers import scratch, scratch_like
 from streampca.errors import InputError, MissingValuesError
 from streampca.gaps import Gaps
 from streampca.kernels import FeatureMap
@@ -89,7 +90,7 @@ class Tile:
     """One tile: A (t x N) from row `start` of the block axis on; the moments it was centred by, if its own.
 
     Of genotypes, `missing` counts the missing calls of each sample while the moments are not known yet. `gaps` are the
-    missing entries, where a statistic wants them; None if there are none.
+    missing entries, where a statistic wants them; None if there are none. `exact` returns a part of A in float64.
     """
 
     start: int
@@ -99,6 +100,7 @@ class Tile:
     n_bytes: int
     missing: Array | None = None
     gaps: Gaps | None = None
+    exact: Exact | None = None
 
 
 @dataclass(frozen=True)
@@ -158,13 +160,16 @@ class Matrix:
         """Return the same matrix with its centre and scale known."""
         return replace(self, scaling=scaling)
 
-    def tiles(self, start: int, stop: int, length: int, check: bool, gaps: bool = False) -> Iterator[Tile]:
+    def tiles(
+        self, start: int, stop: int, length: int, check: bool, gaps: bool = False, exact: bool = False
+    ) -> Iterator[Tile]:
         """Yield the tiles of one partition, each valid until the next; count defects where `check` is set.
 
         With `gaps` they come with their missing entries, for a matrix whose scaling is known and uses all features.
+        With `exact` they come with a function that returns a part of them in float64.
         """
         if self.axis == 1 and isinstance(self.source, GenotypeSource):
-            yield from self._packed_tiles(self.source, start, stop, length, gaps)
+            yield from self._packed_tiles(self.source, start, stop, length, gaps, exact)
             return
         for slab_start in range(start, stop, self.slab_length):
             slab_stop = min(slab_start + self.slab_length, stop)
@@ -173,12 +178,38 @@ class Matrix:
             for i in range(0, slab_stop - slab_start, length):
                 j = min(i + length, slab_stop - slab_start)
                 raw = slab[i:j] if self.axis == 0 else slab[:, i:j]
-                yield self._tile(raw, slab_start + i, n_bytes, check, gaps)
+                tile = self._tile(raw, slab_start + i, n_bytes, check, gaps)
+                yield replace(tile, exact=self._exact(raw, tile)) if exact else tile
                 n_bytes = 0
 
+    def _exact(self, raw: Array, tile: Tile) -> Exact:
+        """Return what gives a part of a tile in float64, centred and scaled from its values again."""
+        here = slice(0, raw.shape[1]) if self.axis == 0 else slice(tile.start, tile.start + raw.shape[1])
+        scaling = self.scaling.take(here) if self.scaling is not None else None
+        if scaling is None:
+            assert tile.moments is not None
+            known = None if self.divisor is None else self.divisor[here]
+            # Cut along samples, tiles are not scaled before all of them are known.
+            scale = None if self.axis == 0 else scale_of(tile.moments, self.scale, len(raw), self.filter, known)
+            scaling = Scaling(tile.moments.mean, scale)
+        used = None if scaling.scale is None or np.isfinite(scaling.scale).all() else np.isfinite(scaling.scale)
+
+        def part(rows: slice, columns: slice) -> Array:
+            features: Any
+            samples, features = (rows, columns) if self.axis == 0 else (columns, rows)
+            if used is not None and self.axis == 1:
+                features = np.flatnonzero(used)[features]
+            values = raw[samples][:, features]
+            D = scratch_like("exact", values, np.float64)
+            scaling.apply(D, values, features)
+            if self.fills:
+                D[np.isnan(D)] = 0
+            return D if self.axis == 0 else D.T
+
+        return part
+
     def _tile(self, raw: Array, start: int, n_bytes: int, check: bool, with_gaps: bool) -> Tile:
-        lies_by_column = abs(raw.strides[0]) < abs(raw.strides[1])
-        T = scratch("tile", raw.shape[::-1], self.dtype).T if lies_by_column else scratch("tile", raw.shape, self.dtype)
+        T = scratch_like("tile", raw, self.dtype)
         may_miss = self.source.dtype.kind == "f" and (check or self.missing == "mean")
         moments, defects, listed = None, None, None
         if self.scaling is None:
@@ -219,7 +250,7 @@ class Matrix:
         return Tile(start, T.T, moments, defects, n_bytes, missing, listed)
 
     def _packed_tiles(
-        self, source: GenotypeSource, start: int, stop: int, length: int, with_gaps: bool
+        self, source: GenotypeSource, start: int, stop: int, length: int, with_gaps: bool, with_exact: bool
     ) -> Iterator[Tile]:
         """Yield tiles made straight from packed genotypes: each code has its value, a missing call the mean's, zero."""
         # numba takes a moment to load, and other sources do without it.
@@ -243,17 +274,30 @@ class Matrix:
                     defects = Defects(int(moments.missing.sum()), 0, first)
             else:
                 scaling = self.scaling.take(slice(slab_start, slab_stop))
-            table = scaling.table(DOSAGES).astype(self.dtype)
+            values = scaling.table(DOSAGES)
             if scaling.scale is not None and np.isinf(scaling.scale).any():
                 used = np.isfinite(scaling.scale)
-                packed, table = packed[used], table[used]
+                packed, values = packed[used], values[used]
+            table = values.astype(self.dtype)
             for i in range(0, max(1, len(packed)), length):
                 part = packed[i : i + length]
                 A = scratch("tile", (len(part), n_samples), self.dtype)
                 decode(part, table[i : i + length], A)
                 gaps = Gaps(*list_missing(part, n_samples), len(part)) if with_gaps else None
-                yield Tile(slab_start + i, A, moments, defects, n_bytes, missing, gaps)
+                exact = partial(_exact_calls, part, values[i : i + length], n_samples) if with_exact else None
+                yield Tile(slab_start + i, A, moments, defects, n_bytes, missing, gaps, exact)
                 moments, defects, n_bytes, missing = None, None, 0, None
+
+
+def _exact_calls(packed: Array, values: Array, n_samples: int, rows: slice, columns: slice) -> Array:
+    """Return a part of a tile of packed genotypes in float64; columns start at a multiple of four."""
+    from streampca.sources.packed import decode
+
+    stop = min(columns.stop, n_samples)
+    chosen = np.ascontiguousarray(packed[rows, columns.start // 4 : -(-stop // 4)])
+    A = scratch("exact", (len(chosen), stop - columns.start), np.float64)
+    decode(chosen, values[rows], A)
+    return A
 
 
 def feature_tile_length(length: int, d: int, itemsize: int) -> int:
@@ -289,16 +333,31 @@ class FeatureMatrix(Matrix):
         """Tell that features are never missing."""
         return False
 
-    def tiles(self, start: int, stop: int, length: int, check: bool, gaps: bool = False) -> Iterator[Tile]:  # noqa: ARG002
-        """Yield the tiles of one partition, each valid until the next; defects are those of the inputs."""
-        inputs = replace(self.inputs, source=self.source, dtype=self.dtype)
-        for tile in inputs.tiles(start, stop, feature_tile_length(length, inputs.n_full, self.dtype.itemsize), check):
+    def tiles(
+        self, start: int, stop: int, length: int, check: bool, gaps: bool = False, exact: bool = False  # noqa: ARG002
+    ) -> Iterator[Tile]:  # fmt: skip
+        """Yield the tiles of one partition, each valid until the next; defects are those of the inputs.
+
+        With `exact`, features are float64, and rounded to the type of the tiles.
+        """
+        dtype = np.dtype(np.float64) if exact else self.dtype
+        inputs = replace(self.inputs, source=self.source, dtype=dtype)
+        for tile in inputs.tiles(start, stop, feature_tile_length(length, inputs.n_full, dtype.itemsize), check):
             F, moments = self.map(tile.A), None
             if self.scaling is None:
                 moments = centre_by_own_mean(F, F)
             else:
                 self.scaling.apply(F, F, slice(0, F.shape[1]))
-            yield Tile(tile.start, F, moments, tile.defects, tile.n_bytes)
+            A = F
+            if F.dtype != self.dtype:
+                A = scratch_like("rounded", F, self.dtype)
+                A[:] = F
+            whole = partial(_part, F) if exact else None
+            yield Tile(tile.start, A, moments, tile.defects, tile.n_bytes, exact=whole)
+
+
+def _part(A: Array, rows: slice, columns: slice) -> Array:
+    return A[rows, columns]
 
 
 def moments_of_codes(counts: Array) -> Moments:

@@ -37,6 +37,7 @@ from streampca.models.dataset import (
     FORMAT_VERSION,
     Variables,
     as_dataset,
+    error_name,
     kernel_attributes,
     kernel_variables,
     latent_attributes,
@@ -67,7 +68,15 @@ from streampca.sources.genotypes import VariantSource
 from streampca.sources.remote import is_url, root_at
 from streampca.sources.whole import WRITTEN, refuse_damage, written_whole
 from streampca.sources.zarrs import arrays_in, check_size, open_store
-from streampca.stored import RESULT_ARRAYS, check_arrays, check_attributes
+from streampca.stored import (
+    ERROR_ARRAYS,
+    RESULT_ARRAYS,
+    absent_arrays,
+    certificate_method,
+    check_arrays,
+    check_attributes,
+    error_in,
+)
 from streampca.sweeps import Sweeps, active_client
 
 if TYPE_CHECKING:
@@ -352,13 +361,13 @@ def latent_in(result: xarray.Dataset) -> Latent:
     noise: Any = float(result.attrs["noise_variance"]) if kind == "ppca" else result["noise_variance"].values.ravel()
     lengths = np.sqrt(np.maximum(result["explained_variance"].values - noise, 0.0)) if kind == "ppca" else 1.0
     mean = values["mean"].ravel()
-    attributes = result.attrs
+    attributes, error = result.attrs, error_in(result)
     return Latent(
         factors=Factors(components.T * lengths, np.zeros(len(mean)), noise),
         scaling=Scaling(mean, values["scale"].ravel()),
         likelihoods=tuple(result["log_likelihood"].values.tolist()),
         change=float(attributes["change"]),
-        certificate=result["certificate"].values if "certificate" in result else None,
+        certificate=None if error is None else result[error].values,
         missing=values["missing"].ravel(),
         n_samples=int(attributes["n_samples"]),
         converged=bool(attributes["converged"]),
@@ -371,6 +380,7 @@ def latent_in(result: xarray.Dataset) -> Latent:
         seconds=0.0,
         genotypes=bool(attributes["genotypes"]),
         notes=(),
+        certificate_method=None if error is None else certificate_method(attributes),
     )
 
 
@@ -553,9 +563,13 @@ def scores_variables(
 
 def components_in(result: xarray.Dataset) -> Components:
     """Return the components that a result of PCA holds; features of several dimensions as one."""
-    values: dict[str, Any] = {name: result[name].values.ravel() for name in ("mean", "scale", "missing", "certificate")}
+    values: dict[str, Any] = {name: result[name].values.ravel() for name in ("mean", "scale", "missing")}
+    method = certificate_method(result.attrs)
+    assert method is not None
     return Components(
         **values,
+        certificate=result[error_name(method)].values,
+        certificate_method=method,
         components=result["components"].values.reshape(result.sizes["component"], -1),
         explained_variance=result["explained_variance"].values,
         total_variance=float(result.attrs["total_variance"]),
@@ -713,9 +727,9 @@ def _check_result(path: str | Path) -> None:
         raise InputError(
             f"{path}: is not a streampca result; give a store that `streampca pca`, `ppca`, `kpca` or `pcr` wrote"
         )
-    absent = set(RESULT_ARRAYS[kind]) - there
+    absent = absent_arrays(kind, there)
     if absent:
-        raise InputError(f"{path}: is not whole, {', '.join(sorted(absent))} is not there; make the result again")
+        raise InputError(f"{path}: is not whole, {', '.join(absent)} is not there; make the result again")
     newest = attributes["format_version"]
     if isinstance(newest, int) and newest > FORMAT_VERSION:
         raise InputError(f"{path}: was written by a newer streampca (format {newest}); update streampca")
@@ -730,5 +744,6 @@ def _looked_at(path: str | Path) -> tuple[dict[str, Any], set[str]]:
         there = set((root.get("consolidated_metadata") or {}).get("metadata", {}))
     else:
         attributes = attributes_in(Path(path)) or {}
-        there = {name for name in RESULT_ARRAYS.get(str(attributes.get("kind")), ()) if (Path(path) / name).is_dir()}
+        needed = (*RESULT_ARRAYS.get(str(attributes.get("kind")), ()), *ERROR_ARRAYS)
+        there = {name for name in needed if (Path(path) / name).is_dir()}
     return (attributes, there) if "format_version" in attributes else ({}, set())

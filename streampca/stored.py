@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import TYPE_CHECKING, Any
 
 from streampca.claims import refuse_too_large
@@ -16,11 +16,20 @@ if TYPE_CHECKING:
 # What every result of a kind holds.
 _ALWAYS = ("components", "mean", "scale", "missing", "explained_variance", "explained_variance_ratio")
 RESULT_ARRAYS = {
-    "pca": (*_ALWAYS, "certificate"),
+    "pca": _ALWAYS,
     "ppca": (*_ALWAYS, "log_likelihood"),
     "factor_analysis": (*_ALWAYS, "log_likelihood", "noise_variance"),
     "pcr": (*_ALWAYS, "certificate", "coefficient", "centre", "score_coefficient", "chosen", "r2", "fold"),
     "kpca": ("weights", "kernel_mean", *_ALWAYS[1:], "certificate", "estimated_error"),
+}
+# The error of each component; pca has one of them. Estimates exclude rounding.
+ERROR_ARRAYS = ("certificate", "estimate")
+# How it was obtained; certificates of version 0.7 and earlier, which do not record it, are "modelled".
+CERTIFICATE_METHODS = ("probe", "exact", "none", "modelled")
+# Shown with errors whose rounding was not measured.
+ERROR_NOTES = {
+    "none": "estimates: rounding is not included (--no-certificate)",
+    "modelled": "certificates of version 0.7: rounding was modelled, not measured",
 }
 # Dimensions of the arrays; S and F are those of the samples and of the features, L those of landmarks.
 _COMPONENT = ("component",)
@@ -28,7 +37,7 @@ DIMENSIONS: dict[str, tuple[str, ...]] = {
     "components": ("component", "F"),
     **dict.fromkeys(("mean", "scale", "missing", "anchor_offset"), ("F",)),
     **dict.fromkeys(
-        ("explained_variance", "explained_variance_ratio", "certificate", "eigenvalue", "estimated_error"), _COMPONENT
+        ("explained_variance", "explained_variance_ratio", *ERROR_ARRAYS, "eigenvalue", "estimated_error"), _COMPONENT
     ),
     **dict.fromkeys(("scores", "score_deviation"), ("S", "component")),
     **dict.fromkeys(("sample_missing", "outlier", "fold", "distance"), ("S",)),
@@ -49,6 +58,28 @@ DIMENSIONS: dict[str, tuple[str, ...]] = {
 # Names that may stand for L, and labels of genotypes, which lie along samples or features.
 _LANDMARKS = ("landmark", "fourier_feature")
 _VARIANTS = ("chromosome", "position", "variant_id", "allele_1", "allele_2")
+
+
+def certificate_method(attributes: Mapping[str, Any]) -> str | None:
+    """Return how the certificates of a result were obtained, one of `CERTIFICATE_METHODS`.
+
+    None if it has no certificates, or does not record it (kernel PCA).
+    """
+    kind = attributes.get("kind")
+    certified = kind in ("pca", "pcr") or (kind == "ppca" and attributes.get("method") == "closed")
+    method = attributes.get("certificate_method", "modelled" if certified else None)
+    return None if method is None else str(method)
+
+
+def error_in(names: Container[Any]) -> str | None:
+    """Return which of `ERROR_ARRAYS` there is, if any."""
+    return next((name for name in ERROR_ARRAYS if name in names), None)
+
+
+def absent_arrays(kind: str, names: Container[Any]) -> list[str]:
+    """Return the arrays that a result of this kind lacks."""
+    absent = [name for name in RESULT_ARRAYS.get(kind, ()) if name not in names]
+    return sorted(absent + ["certificate"] * (kind == "pca" and error_in(names) is None))
 
 
 def _json(kind: type) -> Callable[[Any], bool]:
@@ -87,6 +118,7 @@ _TYPES: dict[str, tuple[Callable[[Any], bool], tuple[str, ...]]] = {
          "degree", "coef0", "kept_trace", "missed_variance", "kept_variance", "lost_variance", "anchor_gamma"),
     ),
     "0 or 1": (lambda value: value in (0, 1), ("converged", "genotypes", "kernel_is_function")),
+    "one of probe, exact, none, modelled": (lambda value: value in CERTIFICATE_METHODS, ("certificate_method",)),
     "float32 or float64": (lambda value: value in ("float32", "float64"), ("tile_dtype",)),
     "a list in JSON": (_json(list), ("notes", "sweep_seconds")),
     "keys in JSON": (_json(dict), ("parameters", "versions", "covariate_kinds", "run")),
@@ -132,12 +164,16 @@ def check_attributes(path: Any, attributes: Mapping[str, Any]) -> None:
 
 def check_arrays(path: Any, result: xarray.Dataset) -> None:
     """Refuse arrays whose dimensions are not those that a result has, or that are no numbers."""
-    needed = {*RESULT_ARRAYS.get(str(result.attrs.get("kind")), ())}
-    if result.attrs.get("kind") == "kpca":
-        needed |= {"frequencies"} if "fourier_feature" in result.sizes else {"landmarks", "mean_weights"}
-    absent = sorted(needed - set(map(str, result.variables)))
+    kind = str(result.attrs.get("kind"))
+    absent = absent_arrays(kind, result.variables)
+    if kind == "kpca":
+        more = ("frequencies",) if "fourier_feature" in result.sizes else ("landmarks", "mean_weights")
+        absent = sorted(absent + [name for name in more if name not in result.variables])
     if absent:
         raise InputError(f"{path}: is not whole, {absent[0]} is not there; make the result again")
+    error, method = error_in(result.variables), certificate_method(result.attrs)
+    if error is not None and (error == "estimate") != (method == "none"):
+        raise InputError(f"{path}: is damaged, it has {error}, and certificate_method {method}; make the result again")
     features = tuple(result["mean"].dims) if "mean" in result else ()
     scores = tuple(result["scores"].dims) if "scores" in result else ("component",)
     stands = {"F": features, "S": scores[:-1]}

@@ -115,8 +115,9 @@ def run_partition(
     missing: Any = 0
     # Values too large for the type become infinite here; the caller sees it in the sums and says so.
     with one_blas_thread, np.errstate(over="ignore", invalid="ignore"):
-        for tile in matrix.tiles(start, stop, length, check, statistic.wants_gaps):
-            statistic.update(value, tile.A, tile.start, *([tile.gaps] if statistic.wants_gaps else []))
+        for tile in matrix.tiles(start, stop, length, check, statistic.wants_gaps, statistic.wants_exact):
+            more = [tile.gaps] * statistic.wants_gaps + [tile.exact] * statistic.wants_exact
+            statistic.update(value, tile.A, tile.start, *more)
             n_bytes += tile.n_bytes
             if tile.defects is not None:
                 defects += tile.defects

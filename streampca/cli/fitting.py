@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,31 @@ fit_options = together(
 )  # fmt: skip
 
 
+def _certificate(chosen: str | bool) -> Callable[[click.Context, click.Parameter, bool], None]:
+    """Return the callback of a flag that sets the parameter `certificate`, unless another has."""
+
+    def choose(context: click.Context, _: click.Parameter, given: bool) -> None:
+        before = context.params.setdefault("certificate", True)
+        if given and before is not True:
+            raise click.UsageError("--exact-certificate and --no-certificate exclude each other; give one of them")
+        if given:
+            context.params["certificate"] = chosen
+
+    return choose
+
+
+certificate_options = together(
+    click.option(
+        "--exact-certificate", is_flag=True, expose_value=False, callback=_certificate("exact"),
+        help="Compute certificates in float64, instead of measuring rounding with random probes.",
+    ),
+    click.option(
+        "--no-certificate", is_flag=True, expose_value=False, callback=_certificate(False),
+        help="Do not measure rounding: print estimates instead, and compare these with --tol.",
+    ),
+)  # fmt: skip
+
+
 @click.command(epilog="Example: streampca pca study.bed -k 20 --memory 2GB --out study.pca.zarr")
 @click.argument("source")
 @click.option(
@@ -60,6 +86,7 @@ fit_options = together(
     help="mean: missing values stand at the mean; auto: mean for genotypes, else error.",
 )
 @click.option("--tol", type=float, default=1e-3, show_default=True, help="Largest certificate allowed.")
+@certificate_options
 @click.option(
     "--scale",
     type=click.Choice([*SCALES, "coslat"]),

@@ -34,20 +34,23 @@ def print_plan(plan: Any, as_json: bool) -> None:
         print_pairs(plan.lines())
 
 
-COLUMNS = ("explained_variance", "explained_variance_ratio", "certificate")
-KERNEL_COLUMNS = (*COLUMNS, "estimated_error")
-LATENT_COLUMNS = ("explained_variance", "explained_variance_ratio")
+COLUMNS = ("explained_variance", "explained_variance_ratio")
+KERNEL_COLUMNS = (*COLUMNS, "certificate", "estimated_error")
 
 
 def print_found(found: Any, attributes: dict[str, Any], path: str | Path, as_json: bool) -> None:
     """Print what a fit of any kind found."""
+    from streampca.models.dataset import error_name
+
     kind = attributes["kind"]
-    names = {"pca": COLUMNS, "kpca": KERNEL_COLUMNS}.get(kind, (*LATENT_COLUMNS, "certificate"))
-    columns = {name: getattr(found, name) for name in names}
+    columns = {name: getattr(found, name) for name in (KERNEL_COLUMNS if kind == "kpca" else COLUMNS)}
+    if kind == "kpca":
+        print_kernel(columns, attributes, path, as_json)
+        return
+    if found.certificate is not None:
+        columns[error_name(found.certificate_method)] = found.certificate
     if kind == "pca":
         print_result(columns, found.genotype_eigenvalue if found.genotypes else None, attributes, path, as_json)
-    elif kind == "kpca":
-        print_kernel(columns, attributes, path, as_json)
     else:
         print_latent(columns, attributes, path, as_json)
 
@@ -55,6 +58,7 @@ def print_found(found: Any, attributes: dict[str, Any], path: str | Path, as_jso
 def print_stored(path: str | Path, as_json: bool) -> None:
     """Print what a result holds."""
     from streampca.results import load
+    from streampca.stored import error_in
 
     result = load(path)
     path = redacted(str(path))
@@ -66,12 +70,11 @@ def print_stored(path: str | Path, as_json: bool) -> None:
     if result.attrs["kind"] == "kpca":
         print_kernel({name: result[name].values for name in KERNEL_COLUMNS}, result.attrs, path, as_json)
         return
+    error = error_in(result)
+    columns = {name: result[name].values for name in (*COLUMNS, *([] if error is None else [error]))}
     if result.attrs["kind"] != "pca":
-        columns = {name: result[name].values for name in LATENT_COLUMNS}
-        certificate = result["certificate"].values if "certificate" in result else None
-        print_latent(columns | {"certificate": certificate}, result.attrs, path, as_json)
+        print_latent(columns, result.attrs, path, as_json)
         return
-    columns = {name: result[name].values for name in COLUMNS}
     eigenvalues = result["eigenvalue"].values if "eigenvalue" in result else None
     print_result(columns, eigenvalues, result.attrs, path, as_json)
 
@@ -79,23 +82,26 @@ def print_stored(path: str | Path, as_json: bool) -> None:
 def print_result(columns: dict[str, Any], eigenvalues: Any, a: dict[str, Any], path: str | Path, as_json: bool) -> None:
     """Print the table of components with their certificates, and what the run took; genotypes have eigenvalues too."""
     from streampca.budget import show_bytes
+    from streampca.stored import certificate_method, error_in
 
     if as_json:
         keys = ("kind", "source", "n_samples", "solver", "total_variance", "n_sweeps", "bytes_read", "seconds")
         facts = {key: a[key] for key in (*keys, "peak_memory_bytes", "advice")}
         facts["notes"] = json.loads(a.get("notes", "[]"))
+        facts["certificate_method"] = certificate_method(a)
         if eigenvalues is not None:
             columns = columns | {"eigenvalue": eigenvalues}
         table = {name: column.tolist() for name, column in columns.items()}
         click.echo(json.dumps({"result": str(path), **facts, "converged": bool(a["converged"]), **table}))
         return
-    click.echo(" PC    eigenvalue    share  together  certificate")
+    click.echo(f" PC    eigenvalue    share  together  {error_in(columns):>11}")
     together = 0.0
     if eigenvalues is not None:
         columns = columns | {"explained_variance": eigenvalues}
     for i, (value, share, bound) in enumerate(zip(*columns.values(), strict=True), start=1):
         together += share
         click.echo(f"{i:3d}  {value:12.6g}  {share:7.2%}  {together:8.2%}  {bound:11.1e}")
+    _print_error_note(a)
     warm = " after a warm start on a tenth of the data" if a.get("warm_start_seconds") else ""
     click.echo(
         f"{a['solver']}: {a['n_sweeps']} sweeps{warm}, {show_bytes(a['bytes_read'])} read, {a['seconds']:.1f} s, "
@@ -110,29 +116,43 @@ def print_result(columns: dict[str, Any], eigenvalues: Any, a: dict[str, Any], p
     click.echo(f"result: {path}")
 
 
+def _print_error_note(a: dict[str, Any]) -> None:
+    """Print a line where the rounding of certificates was not measured."""
+    from streampca.stored import ERROR_NOTES, certificate_method
+
+    method = certificate_method(a)
+    if method in ERROR_NOTES:
+        click.echo(ERROR_NOTES[method])
+
+
 def print_latent(columns: dict[str, Any], a: dict[str, Any], path: str | Path, as_json: bool) -> None:
     """Print the table of components of a latent model, what it came to, and what the run took."""
     from streampca.budget import show_bytes
+    from streampca.stored import certificate_method, error_in
 
+    error = error_in(columns)
     if as_json:
         keys = (
             "kind", "source", "n_samples", "n_features", "method", "total_log_likelihood", "n_missing", "n_iterations",
             "change", "n_sweeps", "bytes_read", "seconds", "peak_memory_bytes", "advice",
         )  # fmt: skip
         facts = {key: a[key] for key in keys} | {key: a[key] for key in ("noise_variance", "criterion") if key in a}
-        table = {name: column.tolist() for name, column in columns.items() if column is not None}
+        if error is not None:
+            facts["certificate_method"] = certificate_method(a)
+        table = {name: column.tolist() for name, column in columns.items()}
         notes = json.loads(a["notes"])
         click.echo(
             json.dumps({"result": str(path), **facts, "converged": bool(a["converged"]), "notes": notes, **table})
         )
         return
-    certificate = columns["certificate"]
-    click.echo("  i      variance    share  together" + ("" if certificate is None else "  certificate"))
+    click.echo("  i      variance    share  together" + ("" if error is None else f"  {error:>11}"))
     together = 0.0
-    for i, (value, share) in enumerate(zip(*(columns[name] for name in LATENT_COLUMNS), strict=True)):
+    for i, (value, share) in enumerate(zip(*(columns[name] for name in COLUMNS), strict=True)):
         together += share
-        bound = "" if certificate is None else f"  {certificate[i]:11.1e}"
+        bound = "" if error is None else f"  {columns[error][i]:11.1e}"
         click.echo(f"{i + 1:3d}  {value:12.6g}  {share:7.2%}  {together:8.2%}{bound}")
+    if error is not None:
+        _print_error_note(a)
     noise = f"noise variance {a['noise_variance']:.6g}, " if "noise_variance" in a else ""
     per_sample = a["total_log_likelihood"] / a["n_samples"]
     click.echo(f"{noise}log-likelihood {a['total_log_likelihood']:.10g}, {per_sample:.6g} a sample")

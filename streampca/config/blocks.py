@@ -132,6 +132,10 @@ class PCAModel(_Linear):
         default=None, description="How many: 20, 0.9 of the variance, or all; 10 unless given."
     )
     tol: Between = Field(default=1e-3, description="Largest certificate allowed.")
+    certificate: bool | Literal["exact"] = Field(
+        default=True,
+        description="How rounding is measured; true: random probes, exact: in float64, false: not, for estimates.",
+    )
 
 
 class PPCAModel(_Linear):

@@ -16,7 +16,7 @@ from streampca.errors import InputError
 from streampca.matrix import Matrix, tile_dtype
 from streampca.progress import Progress, logger, silent
 from streampca.scaling import MISSING, SCALES, Scaling, check_choice
-from streampca.solvers.base import NeedsFloat64, SamplesLeftOut, Solution, Wanted, left_out
+from streampca.solvers.base import PROBE_TOL, NeedsFloat64, SamplesLeftOut, Solution, Wanted, left_out, total_variance
 from streampca.solvers.plan import Plan, check_components, plan
 from streampca.sources import Axis, Source
 from streampca.sources.genotypes import VariantSource
@@ -26,6 +26,8 @@ Array = NDArray[Any]
 Variants = TypeVar("Variants", bound=VariantSource)
 
 DEFAULT_TOL = 1e-3
+# What users give, and how solvers call it.
+CERTIFICATES = {True: "probe", "exact": "exact", False: "none"}
 UNIT_COLUMNS = 8192
 # Unit rows whose Gram matrix has a smaller eigenvalue are not independent.
 DEPENDENT = 1e-4
@@ -47,6 +49,8 @@ class Request:
     missing : "error"; "mean" to let missing values stand at their feature's mean; "auto": "mean" for genotypes.
     solver : "auto", "covariance", "gram", "krylov" or "power".
     tol : largest certificate allowed.
+    certificate : True to certify each component, "exact" to certify by float64 products alone, False for estimates,
+        which leave rounding out.
     memory : limit, as "600MB" or in bytes; half of what is available unless given.
     seed : of the random start.
     keep_scatter : hand on the scatter matrix, to merge by, where the solver forms it.
@@ -60,6 +64,7 @@ class Request:
     memory: str | int | float | None = None
     seed: int | None = 0
     keep_scatter: bool = False
+    certificate: bool | str = True
     progress: Progress = field(default=silent, compare=False)
 
     def __post_init__(self) -> None:
@@ -67,6 +72,8 @@ class Request:
         check_choice("missing", self.missing, ("auto", *MISSING))
         if not (isinstance(self.tol, (int, float, np.number)) and 0 < self.tol < 1):
             raise InputError(f"tol={self.tol!r} cannot be used: give a number between 0 and 1, such as 1e-3")
+        if not (isinstance(self.certificate, bool) or self.certificate == "exact"):
+            raise InputError(f"certificate must be True, 'exact' or False, got {self.certificate!r}")
 
     def of(self, source: Source) -> Request:
         """Return the same with what "auto" stands for, given the kind of data."""
@@ -85,7 +92,7 @@ class Request:
                 f"variance needs 2 samples or more, got n_samples = {shape[0]}; check which dimension is samples"
             )
         number, fraction = check_components(self.n_components, shape)
-        return Wanted(number, fraction, float(self.tol))
+        return Wanted(number, fraction, float(self.tol), CERTIFICATES[self.certificate])
 
     def fit(self, source: Source) -> tuple[Components, Sweeps]:
         """Find the principal components of a source."""
@@ -110,6 +117,7 @@ class Components:
     ----------
     components : (k, d), orthonormal rows, the largest entry of each positive.
     explained_variance, certificate : (k,).
+    certificate_method : how the certificates were obtained: "probe", "exact", or "none" where they are estimates.
     total_variance : trace of the covariance, n - 1 convention.
     mean, scale : (d,), scale None where features are not scaled.
     missing : (d,) missing values of each feature.
@@ -121,6 +129,8 @@ class Components:
     sample_missing : (n,) missing calls of each sample, of genotypes.
     scores : (n, k) where the fit gave them without a sweep of their own, else None.
     scatter : (d, d) unscaled scatter matrix, if asked for and formed.
+    probe, chain : (d, p) its product with random vectors in float64 where it was formed in float32, and the length of
+        its sums.
     """
 
     components: Array
@@ -147,6 +157,9 @@ class Components:
     sample_missing: Array | None = None
     scores: Array | None = None
     scatter: Array | None = None
+    probe: Array | None = None
+    chain: int = 0
+    certificate_method: str = "exact"
 
     @property
     def n_sweeps(self) -> int:
@@ -203,11 +216,11 @@ def fit_components(source: Source, request: Request, extra_sweeps: int = 0) -> t
     full: Array | None = None
     try:
         with one_blas_thread:
-            solution = _solved(chosen, sweeps, wanted)
+            solution, tiles = _solved(chosen, sweeps, wanted)
             used = _used(solution.scaling)
             if used is not None and used.sum() < len(solution.values):
                 solution = solution.leading(int(used.sum()))
-            components, scores = _both_sides(sweeps, solution, used)
+            components, scores, certificate = _both_sides(sweeps, solution, used, tiles)
     except SamplesLeftOut as error:
         full = error.full
     finally:
@@ -219,6 +232,8 @@ def fit_components(source: Source, request: Request, extra_sweeps: int = 0) -> t
         assert isinstance(source, VariantSource)
         found, sweeps = fit_components(without_sparse(source, full), asked, extra_sweeps)
         return also_spent(found, spent, n_bytes), sweeps
+    fitted_in = str(sweeps.matrix.dtype)
+    sweeps.matrix = replace(sweeps.matrix, dtype=tiles)
     notes: tuple[str, ...] = ()
     scale: Any = solution.scaling.scale
     features: Any = slice(None)
@@ -233,7 +248,7 @@ def fit_components(source: Source, request: Request, extra_sweeps: int = 0) -> t
     found = Components(
         components=components,
         explained_variance=solution.values,
-        certificate=solution.certificate,
+        certificate=certificate,
         total_variance=solution.trace,
         mean=solution.moments.mean[features],
         scale=None if scale is None else scale[features],
@@ -243,7 +258,7 @@ def fit_components(source: Source, request: Request, extra_sweeps: int = 0) -> t
         converged=solution.converged,
         advice=solution.advice,
         solver=chosen.name,
-        tile_dtype=str(sweeps.matrix.dtype),
+        tile_dtype=fitted_in,
         sweep_seconds=tuple(sweeps.seconds),
         warm_seconds=sweeps.warm_seconds,
         bytes_read=sweeps.bytes_read,
@@ -255,18 +270,28 @@ def fit_components(source: Source, request: Request, extra_sweeps: int = 0) -> t
         sample_missing=sweeps.sample_missing,
         scores=scores,
         scatter=solution.scatter,
+        probe=solution.probe,
+        chain=solution.chain,
+        certificate_method=solution.errors.method,
     )
     return replace(found, notes=notes + not_distinguishable(found)), sweeps
 
 
-def _solved(chosen: Plan, sweeps: Sweeps, wanted: Wanted) -> Solution:
-    """Solve, in float64 where float32 does not do."""
+def _solved(chosen: Plan, sweeps: Sweeps, wanted: Wanted) -> tuple[Solution, np.dtype[Any]]:
+    """Solve, in float64 if values are out of the range of float32; returns the type of the scores, too."""
+    double = np.dtype(np.float64)
     try:
-        return chosen.solver.solve(sweeps, wanted)
+        solution = chosen.solver.solve(sweeps, wanted)
     except NeedsFloat64:
-        logger.info("values too small or too large for float32 tiles; beginning again in float64")
-        sweeps.matrix = replace(sweeps.matrix, dtype=np.dtype(np.float64), scaling=None)
-        return chosen.solver.solve(sweeps, wanted)
+        logger.info("values are out of the range of float32 tiles; restarting in float64")
+        sweeps.matrix = replace(sweeps.matrix, dtype=double, scaling=None)
+        return chosen.solver.solve(sweeps, wanted), double
+    source, scale = sweeps.matrix.source, solution.scaling.scale
+    try:
+        total_variance(solution.moments, scale, source.shape[0], chosen.dtype, source.name)
+    except NeedsFloat64:
+        return solution, double
+    return solution, double if wanted.tol < PROBE_TOL else chosen.dtype
 
 
 def also_spent(found: Any, seconds: Sequence[float], bytes_read: int) -> Any:
@@ -335,18 +360,24 @@ def without_sparse(source: Variants, full: Array) -> Variants:
     return chosen
 
 
-def _both_sides(sweeps: Sweeps, solution: Solution, used: Array | None) -> tuple[Array, Array | None]:
-    """Return components (k x d), and scores where eigenvectors of the samples give them: u_i sqrt(theta_i (n - 1))."""
+def _both_sides(
+    sweeps: Sweeps, solution: Solution, used: Array | None, dtype: np.dtype[Any]
+) -> tuple[Array, Array | None, Array]:
+    """Return components (k x d), scores where eigenvectors of the samples give them, and certificates.
+
+    Scores are u_i sqrt(theta_i (n - 1)), in the given type.
+    """
     matrix = sweeps.matrix
     keeps_all = used is None or matrix.filter is None
     if matrix.axis == 0:
-        return signed((solution.vectors if keeps_all else solution.vectors[used]).T), None
+        components = signed((solution.vectors if keeps_all else solution.vectors[used]).T)
+        return components, None, solution.errors.certificate
     lengths = np.sqrt(solution.values * (matrix.source.shape[0] - 1))
     rows = solution.rows
     if rows is None:
         pieces, _ = sweeps.run(Projection(solution.vectors.astype(matrix.dtype)), "components")
         rows = np.concatenate(pieces)[:, :-1]
-    components = _unit_rows(np.array(rows.T, np.float64, order="C"), lengths)
+    components, shares = _unit_rows(np.array(rows.T, np.float64, order="C"), lengths)
     del rows
     signs = _signs(components)
     components *= signs[:, None]
@@ -354,23 +385,33 @@ def _both_sides(sweeps: Sweeps, solution: Solution, used: Array | None) -> tuple
         whole = np.zeros((len(components), len(used)))
         whole[:, used] = components
         components = whole
-    return components, (solution.vectors * (lengths * signs)).astype(matrix.dtype)
+    scores = (solution.vectors * (lengths * signs)).astype(dtype)
+    errors = solution.errors
+    if errors.method != "none":
+        rounded = scores / np.where(lengths > 0, lengths * signs, 1.0)
+        errors = errors.mixed(shares).moved(solution.vectors, rounded - solution.vectors)
+    return components, scores, errors.certificate
 
 
-def _unit_rows(rows: Array, lengths: Array) -> Array:
-    """Return the rows made orthonormal, each along itself; where a length is zero, some direction that is left."""
+def _unit_rows(rows: Array, lengths: Array) -> tuple[Array, Array]:
+    """Return the rows made orthonormal, each along itself; where a length is zero, some direction that is left.
+
+    Also returns the share (k x k) that each row got of the others.
+    """
     null = lengths <= np.sqrt(np.finfo(np.float64).eps) * lengths[0]
     rows[null] = np.random.default_rng(0).standard_normal((int(null.sum()), rows.shape[1]))
     for row in rows:
         row /= np.linalg.norm(row)
     if np.linalg.eigvalsh(rows @ rows.T)[0] < DEPENDENT:
         _replace_dependent(rows)
+    turn = np.eye(len(rows))
     # Cholesky's factor of the k x k Gram matrix does it in place; the rows are nearly orthonormal to begin with.
     for _ in range(3):
         inverse = np.linalg.inv(np.linalg.cholesky(rows @ rows.T))
+        turn = inverse @ turn
         for start in range(0, rows.shape[1], UNIT_COLUMNS):
             rows[:, start : start + UNIT_COLUMNS] = inverse @ rows[:, start : start + UNIT_COLUMNS]
-    return rows
+    return rows, turn - np.diag(np.diag(turn))
 
 
 def _replace_dependent(rows: Array) -> None:

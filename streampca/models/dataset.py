@@ -34,6 +34,11 @@ LIBRARIES = ("streampca", "numpy", "dask", "zarr", "xarray")
 Variables = dict[str, tuple[tuple[str, ...], Array]]
 
 
+def error_name(method: str | None) -> str:
+    """Return the variable that holds the error of each component: "estimate" where rounding was not measured."""
+    return "estimate" if method == "none" else "certificate"
+
+
 def pca_variables(
     found: Components, samples: Axis, features: Axis, scores: Array | None
 ) -> tuple[Variables, Variables]:
@@ -48,7 +53,7 @@ def pca_variables(
         "missing": (features.dims, found.missing.reshape(features.sizes)),
         "explained_variance": (component, found.explained_variance),
         "explained_variance_ratio": (component, found.explained_variance_ratio),
-        "certificate": (component, found.certificate),
+        error_name(found.certificate_method): (component, found.certificate),
     }
     if found.genotypes:
         variables["eigenvalue"] = (component, found.genotype_eigenvalue)
@@ -82,7 +87,7 @@ def latent_variables(found: Latent, samples: Axis, features: Axis) -> tuple[Vari
     if own:
         variables["noise_variance"] = (features.dims, np.reshape(found.factors.noise, features.sizes))
     if found.certificate is not None:
-        variables["certificate"] = (component, found.certificate)
+        variables[error_name(found.certificate_method)] = (component, found.certificate)
     if found.genotypes:
         variables["eigenvalue"] = (component, found.explained_variance * found.n_samples / len(found.mean))
     if found.sample_missing is not None:
@@ -147,6 +152,7 @@ LONG_NAMES = {
     "score_deviation": "standard deviation of z of each sample, given the values that it has",
     "criterion": "what the number of components was chosen by; larger is better",
     "certificate": "bound on ||S v - lambda v|| / lambda, rounding included",
+    "estimate": "estimate of ||S v - lambda v|| / lambda, rounding not included; not a bound",
     "distance": "of each sample from the space of the components, scaled as they are",
 }
 LATENT_NAMES = {
@@ -203,6 +209,7 @@ def provenance(found: Components, name: str, fingerprint: str, parameters: Mappi
     return {
         **_origin(found, "pca", name, fingerprint, parameters),
         "solver": found.solver,
+        "certificate_method": found.certificate_method,
         "noise_variance": found.noise_variance,
         "warm_start_seconds": round(found.warm_seconds, 3),
     }
@@ -212,6 +219,8 @@ def latent_attributes(found: Latent, name: str, fingerprint: str, parameters: Ma
     """Return where a latent model comes from, and what is one number of it."""
     own = isinstance(found.factors.noise, np.ndarray)
     more: dict[str, Any] = {} if own else {"noise_variance": found.factors.noise}
+    if found.certificate_method is not None:
+        more["certificate_method"] = found.certificate_method
     if found.choice is not None:
         more["criterion"] = found.choice.criterion
     return {
@@ -309,12 +318,16 @@ def accumulator_dataset(summary: Summary) -> xarray.Dataset:
         variables["scatter"] = (("feature", "feature_2"), summary.scatter)
     else:
         variables["sketch"] = (("row", "feature"), summary.sketch)
+    if summary.probe is not None:
+        variables["probe"] = (("feature", "probe_vector"), summary.probe)
     attributes = {
         "kind": "accumulator",
         "format_version": FORMAT_VERSION,
         "n_samples": summary.n_samples,
         "lost": summary.lost,
     }
+    if summary.chain is not None:
+        attributes["chain"] = summary.chain
     return xarray.Dataset(variables, attrs=attributes)
 
 
@@ -328,5 +341,10 @@ def summary_from(dataset: xarray.Dataset) -> Summary:
     ):
         raise InputError("this Dataset is not an accumulator; give one that came from accumulator_")
     moments = Moments(*(dataset[name].values for name in ("count", "mean", "m2", "missing")))
-    parts = {name: dataset[name].values for name in ("scatter", "sketch") if name in dataset}
-    return Summary(int(dataset.attrs["n_samples"]), moments, lost=float(dataset.attrs["lost"]), **parts)
+    parts = {name: dataset[name].values for name in ("scatter", "sketch", "probe") if name in dataset}
+    # Those of version 0.7 do not have it: they merge, but cannot be certified.
+    chain = dataset.attrs.get("chain")
+    return Summary(
+        int(dataset.attrs["n_samples"]), moments, lost=float(dataset.attrs["lost"]),
+        chain=None if chain is None else int(chain), **parts,
+    )  # fmt: skip

@@ -343,7 +343,7 @@ class _Fit:
             f"{m} random Fourier features give the kernel with an error of {error:.2g} (root mean square)"
         )
         solution = KernelSolution(
-            found.vectors, found.scaling.mean, None, found.values, found.certificate, found.trace, 0.0, 1.0, m,
+            found.vectors, found.scaling.mean, None, found.values, found.errors.certificate, found.trace, 0.0, 1.0, m,
             found.advice,
         )  # fmt: skip
         components = self._found(kernel, features.frequencies, solution, "fourier", sample)

@@ -177,7 +177,7 @@ class Latent:
     factors, scaling : the parameters in units of the scaled features, about the centre of `scaling`.
     likelihoods : log-likelihood of all samples after each iteration; one value in closed form.
     change : mean squared sine of the angles of EM's last turn; 0 in closed form.
-    certificate : (k,) of the principal components that a closed form stands on; None after EM.
+    certificate, certificate_method : (k,) of the principal components that a closed form uses; None after EM.
     missing : (d,) missing values of each feature.
     posterior : means and deviations of the samples fitted, where the fit gave them.
     choice : how k was chosen, if it was.
@@ -204,6 +204,7 @@ class Latent:
     sample_missing: Array | None = None
     posterior: Known | None = None
     choice: Choice | None = None
+    certificate_method: str | None = None
 
     @property
     def log_likelihood(self) -> float:
@@ -358,6 +359,7 @@ def fit_latent(source: Source, request: LatentRequest) -> tuple[Latent, Sweeps]:
         sample_missing=found.sample_missing,
         posterior=None if posterior is None else posterior.known(),
         choice=choice,
+        certificate_method=found.certificate_method if method == "closed" else None,
     )
     return replace(latent, notes=_notes(latent, found)), swept
 

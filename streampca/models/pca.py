@@ -66,7 +66,12 @@ class PCA(Estimator):
         Lanczos, one sweep a block, for everything larger. "power": power method with peeling. "auto" takes the cheapest
         that fits the memory limit.
     tol : float
-        Largest certificate allowed. Data of low precision are handled in float64 if the tolerance needs it.
+        Largest certificate, or estimate, allowed. Data of low precision are handled in float64 if the tolerance needs
+        it.
+    certificate : True, "exact" or False
+        How rounding enters the certificate. True measures that of float32 products with random probes in float64.
+        "exact" computes residuals in float64. False does not measure it: fits in float32 give `estimate_`, which
+        excludes rounding, instead of `certificate_`.
     memory : str, int or None
         Limit on the resident size of this process, as "600MB" or in bytes; half of what is available unless given.
     random_state : int, RandomState or None
@@ -81,8 +86,12 @@ class PCA(Estimator):
     mean_, scale_ : (n_features,); scale_ is None without scaling.
     noise_variance_ : mean of the eigenvalues left out.
     total_variance_ : trace of S.
-    certificate_ : (n_components,).
-    converged_, advice_ : whether tol was reached, and what to know or do otherwise.
+    certificate_ : (n_components,) r_i, rounding included; missing if `certificate_method_` is "none".
+    estimate_ : (n_components,) r_i without rounding, not a bound; only if `certificate_method_` is "none".
+    certificate_method_ : "probe" or "exact", how rounding was measured; "none" if it was not: with certificate=False,
+        or from accumulators of version 0.7.
+    converged_, advice_ : whether every certificate (estimate, if there is none) is within tol, and what to know or do
+        otherwise.
     n_sweeps_ : reads of all the data that `fit` took.
     result_ : xarray.Dataset of all this, labelled as the data were; scores are in it after `fit_transform`, and
         where the fit gave them anyway.
@@ -109,6 +118,7 @@ class PCA(Estimator):
         whiten: bool = False,
         solver: str = "auto",
         tol: float = DEFAULT_TOL,
+        certificate: bool | str = True,
         memory: str | int | None = None,
         random_state: Any = 0,
         progress: Progress | None = None,
@@ -119,6 +129,7 @@ class PCA(Estimator):
         self.whiten = whiten
         self.solver = solver
         self.tol = tol
+        self.certificate = certificate
         self.memory = memory
         self.random_state = random_state
         self.progress = progress
@@ -364,7 +375,7 @@ class PCA(Estimator):
     def _request(self) -> Request:
         return Request(
             self.n_components, self.scale, self.missing, self.solver, self.tol, self.memory, self._seed(),
-            keep_scatter=True, progress=self.progress or silent,
+            keep_scatter=True, certificate=self.certificate, progress=self.progress or silent,
         )  # fmt: skip
 
     @property
@@ -392,7 +403,14 @@ class PCA(Estimator):
         self.scale_ = found.scale
         self.noise_variance_ = found.noise_variance
         self.total_variance_ = found.total_variance
-        self.certificate_ = found.certificate
+        self.certificate_method_ = found.certificate_method
+        # A fit before this one may have had the other.
+        if found.certificate_method == "none":
+            self.estimate_ = found.certificate
+            self.__dict__.pop("certificate_", None)
+        else:
+            self.certificate_ = found.certificate
+            self.__dict__.pop("estimate_", None)
         self.converged_ = found.converged
         self.advice_ = found.advice
         self.n_sweeps_ = found.n_sweeps

@@ -20,8 +20,8 @@ from streampca.models.components import Components, also_spent, project, signed,
 from streampca.models.dataset import Variables, pca_variables, provenance
 from streampca.models.genotypes import Match, project_genotypes
 from streampca.models.regression_request import RegressionRequest, Targets, columns_of
-from streampca.progress import Progress, logger, silent
-from streampca.solvers.base import NeedsFloat64, SamplesLeftOut, left_out
+from streampca.progress import Progress, silent
+from streampca.solvers.base import SamplesLeftOut, left_out
 from streampca.solvers.folds import Design, FoldSolution
 from streampca.solvers.least_squares import least_squares_path
 from streampca.sources import Axis, Source
@@ -103,12 +103,7 @@ def fit_regression(source: Source, targets: Targets, request: RegressionRequest)
     full: Array | None = None
     try:
         with one_blas_thread:
-            try:
-                solution = solver.solve(sweeps, design)
-            except NeedsFloat64:
-                logger.info("float32 tiles do not do here; beginning again in float64")
-                sweeps.matrix = replace(sweeps.matrix, dtype=np.dtype(np.float64), scaling=None)
-                solution = solver.solve(sweeps, design)
+            solution = solver.solve(sweeps, design)
     except SamplesLeftOut as error:
         full = error.full
     finally:

@@ -1,12 +1,13 @@
-"""Accumulators that grow batch by batch and merge: what `partial_fit` and `merge` stand on.
+"""Accumulators that grow batch by batch and merge: the basis of `partial_fit` and `merge`.
 
-While the d x d scatter fits the memory limit it is kept, and all is exact. Beyond that a sketch of l rows is kept,
-whose scatter differs from the true one by no more than what was cut off in all; this is added to the certificate.
+While the d x d scatter fits the memory limit it is kept, and the result is exact. Beyond that a sketch of l rows is
+kept, whose scatter differs from the true one by at most what was cut off; the certificate includes it. Sums are
+float64; a scatter that a fit summed in float32 comes with its probes, which merge as it does.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,8 @@ from streampca.accumulators import Moments, Scatter, between_means, centre_by_ow
 from streampca.errors import InputError
 from streampca.models.components import Components, Request, signed
 from streampca.scaling import SCALES, Scaling, check_choice, scale_of
-from streampca.solvers.base import certify, far_means, is_null, null_advice, shortfall, total_variance
+from streampca.solvers.base import is_null, null_advice, shortfall, total_variance
+from streampca.solvers.certificate import MARGIN, Errors, Probe, certify, certify_matrix, draw_probes, float64_floor
 from streampca.solvers.dense import leading_pairs
 from streampca.sweeps import one_blas_thread
 
@@ -33,6 +35,9 @@ class Summary:
     scatter : (d, d) about their mean, or None where a sketch stands for it.
     sketch : (l, d), whose B'B is the scatter but for `lost`.
     lost : bound on the norm of the scatter minus B'B.
+    chain : length of the sums; None if the scatter cannot be certified: of version 0.7, or of float32 without a probe.
+    probe : (d, p) product of the true scatter with random vectors, in float64; None where the scatter itself is a
+        float64 sum.
     """
 
     n_samples: int
@@ -40,15 +45,28 @@ class Summary:
     scatter: Array | None = None
     sketch: Array | None = None
     lost: float = 0.0
+    chain: int | None = 0
+    probe: Array | None = None
 
     @property
     def exact(self) -> bool:
-        """Tell whether nothing was cut off."""
+        """Whether nothing was cut off."""
         return self.scatter is not None
 
 
 def summarise(X: Array, sketch_rows: int | None) -> Summary:
-    """Summarise one batch: exactly, or by a sketch of that many rows."""
+    """Summarise one batch, tile by tile: exactly, or by a sketch with that number of rows."""
+    n, d = X.shape
+    length = Scatter().tile_length(d, 8) if sketch_rows is None else n
+    summary: Summary | None = None
+    for start in range(0, n, length):
+        part = _summarise_tile(X[start : start + length], sketch_rows)
+        summary = part if summary is None else combine_summaries(summary, part)
+    assert summary is not None
+    return summary
+
+
+def _summarise_tile(X: Array, sketch_rows: int | None) -> Summary:
     n, d = X.shape
     centred = np.empty((n, d))
     with one_blas_thread:
@@ -56,9 +74,9 @@ def summarise(X: Array, sketch_rows: int | None) -> Summary:
         if sketch_rows is None:
             value = Scatter().zero(d)
             Scatter().update(value, centred, 0)
-            return Summary(n, moments, scatter=symmetric(value))
+            return Summary(n, moments, scatter=symmetric(value), chain=n)
         sketch, lost = _cut(centred, sketch_rows)
-    return Summary(n, moments, sketch=sketch, lost=lost)
+    return Summary(n, moments, sketch=sketch, lost=lost, chain=n)
 
 
 def combine_summaries(a: Summary, b: Summary) -> Summary:
@@ -72,16 +90,28 @@ def combine_summaries(a: Summary, b: Summary) -> Summary:
     n = a.n_samples + b.n_samples
     between = between_means(a.moments, b.moments)
     moments = combine_moments(a.moments, b.moments)
+    chain = None if a.chain is None or b.chain is None else max(a.chain, b.chain) + 2
     with one_blas_thread:
         if a.scatter is not None and b.scatter is not None:
             scatter = a.scatter + b.scatter
             Scatter().update(scatter, between, 0)
-            return Summary(n, moments, scatter=symmetric(scatter))
+            return Summary(n, moments, scatter=symmetric(scatter), chain=chain, probe=_merged_probe(a, b, between))
         assert a.sketch is not None
         assert b.sketch is not None
         stacked = np.vstack([a.sketch, b.sketch, between])
         sketch, lost = _cut(stacked, max(len(a.sketch), len(b.sketch)))
-    return Summary(n, moments, sketch=sketch, lost=a.lost + b.lost + lost)
+    # Each decomposition rounds as much as a sum over its rows.
+    chain = None if chain is None else chain + len(stacked)
+    return Summary(n, moments, sketch=sketch, lost=a.lost + b.lost + lost, chain=chain)
+
+
+def _merged_probe(a: Summary, b: Summary, between: Array) -> Array | None:
+    """Return the product of the merged scatter with the random vectors, if either part has one."""
+    if a.probe is None and b.probe is None:
+        return None
+    G = draw_probes(len(a.moments.mean))
+    parts = [s.scatter @ G if s.probe is None else s.probe for s in (a, b) if s.scatter is not None]
+    return np.asarray(parts[0] + parts[1] + between.T @ (between @ G))
 
 
 def _cut(rows: Array, keep: int) -> tuple[Array, float]:
@@ -101,26 +131,30 @@ def components_of(summary: Summary, request: Request) -> Components:
     scale = scale_of(summary.moments, request.scale, n)
     trace = total_variance(summary.moments, scale, n, np.dtype(np.float64), "the batches")
     divide = 1.0 if scale is None else scale
+    smallest = 1.0 if scale is None else float(scale.min())
     if summary.scatter is not None:
         S = summary.scatter / (n - 1) / divide / np.reshape(divide, (-1, 1))
         values, vectors, _ = leading_pairs(S, wanted, trace)
+        errors = certify_matrix(S, values, vectors, _floor(summary, scale, trace, float(values[0])))
+        if summary.probe is not None:
+            errors = _with_probe(errors, summary, vectors / np.reshape(divide, (-1, 1)), smallest)
     else:
         assert summary.sketch is not None
         _, s, vt = np.linalg.svd(summary.sketch / divide, full_matrices=False)
         values, vectors = s**2 / (n - 1), vt.T
         count = wanted.count(values, trace) or len(values)
         values, vectors = values[:count], vectors[:, :count]
-    smallest = 1.0 if scale is None else float(scale.min())
-    residuals = np.full(len(values), summary.lost / (n - 1) / smallest**2)
-    floor = float(np.finfo(np.float64).eps) * (8 + 2 * np.sqrt(d) + np.sqrt(n))
-    floor += far_means(Scaling(summary.moments.mean, scale), float(values[0]))
-    certificate = certify(values, residuals, floor)
+        floor = _floor(summary, scale, trace, float(values[0])) + summary.lost / (n - 1) / smallest**2
+        errors = certify(values, vectors, np.zeros_like(vectors), floor)
+    if summary.chain is None:
+        errors = replace(errors, method="none")
     null = is_null(values, d)
-    advice = shortfall(certificate, null, wanted, "raise memory, so that more of the covariance can be kept")
+    hint = "increase memory, so that more of the covariance can be kept"
+    advice = shortfall(errors, null, wanted, Scaling(summary.moments.mean, scale), hint)
     return Components(
         components=signed(vectors.T),
         explained_variance=values,
-        certificate=certificate,
+        certificate=errors.certificate,
         total_variance=trace,
         mean=summary.moments.mean,
         scale=scale,
@@ -134,7 +168,23 @@ def components_of(summary: Summary, request: Request) -> Components:
         warm_seconds=0.0,
         bytes_read=0,
         seconds=0.0,
+        certificate_method=errors.method,
     )
+
+
+def _floor(summary: Summary, scale: Array | None, trace: float, largest: float) -> float:
+    scaling = Scaling(summary.moments.mean, scale)
+    return float64_floor(len(summary.moments.mean), summary.chain or 0, trace, scaling, largest)
+
+
+def _with_probe(errors: Errors, summary: Summary, vectors: Array, smallest: float) -> Errors:
+    """Add the rounding of a float32 scatter S to the errors: S u - H'u measured, in units of the smallest scale."""
+    assert summary.scatter is not None
+    assert summary.probe is not None
+    probe = Probe(draw_probes(len(vectors)), summary.probe / (summary.n_samples - 1))
+    product = summary.scatter @ vectors / (summary.n_samples - 1)
+    rounding = MARGIN * probe.rounding(np.zeros(vectors.shape[1]), vectors, product) / smallest
+    return replace(errors, rounding=errors.rounding + rounding, method="probe")
 
 
 def summary_of(found: Components, summary: Summary | None) -> Summary:
@@ -154,4 +204,7 @@ def summary_of(found: Components, summary: Summary | None) -> Summary:
     n, d = found.n_samples, len(found.mean)
     m2 = np.diag(found.scatter).copy()
     count = np.full(d, n, np.int64) - found.missing
-    return Summary(n, Moments(count, found.mean, m2, found.missing), scatter=found.scatter)
+    return Summary(
+        n, Moments(count, found.mean, m2, found.missing), scatter=found.scatter, probe=found.probe,
+        chain=None if found.certificate_method == "none" else found.chain,
+    )  # fmt: skip

@@ -159,8 +159,8 @@ def scree(share: Array, prefix: str = "PC") -> Html:
     return svg(*parts, label=f"Share of the variance of {k} components; {said}.", height=HEIGHT + 20)
 
 
-def certificates(values: Array, tolerance: float | None, prefix: str = "PC") -> Html:
-    """Draw the certificate of each component on a logarithmic axis."""
+def certificates(values: Array, tolerance: float | None, prefix: str = "PC", title: str = "certificate") -> Html:
+    """Draw the certificate or estimate of each component, as `title` says, on a logarithmic axis."""
     known = np.isfinite(values) & (values > 0)
     logs = np.log10(values[known]) if known.any() else np.array([0.0])
     shown = [*logs, *([math.log10(tolerance)] if tolerance else [])]
@@ -174,14 +174,15 @@ def certificates(values: Array, tolerance: float | None, prefix: str = "PC") -> 
         f"M{a:.1f} {frame.box[3]}V{b:.1f}" for a, b in zip(frame.right(x), frame.up(logs[: len(x)]), strict=True)
     )
     parts = [
-        frame.y_axis(powers, [_power(p) for p in powers], "certificate"),
+        frame.y_axis(powers, [_power(p) for p in powers], title),
         element("path", d=stems, class_="stem"),
         frame.dots(x, logs[: len(x)], texts) if len(x) <= 400 else "",
         frame.x_axis(*_counts(len(values)), "component"),
     ]
     if tolerance:
         parts.append(frame.across(math.log10(tolerance), f"asked for: {number(tolerance, 1)}"))
-    return svg(*parts, label="Certificate of each component, on a logarithmic axis.", height=HEIGHT + 20)
+    label = f"{title.capitalize()} of each component, on a logarithmic axis."
+    return svg(*parts, label=label, height=HEIGHT + 20)
 
 
 def _power(exponent: int) -> str:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streampca.report.markup import number, percent
-from streampca.report.provenance import largest_certificate, mapping_of, parameters_of
+from streampca.report.provenance import largest_error, mapping_of, parameters_of
+from streampca.stored import certificate_method, error_in
 
 if TYPE_CHECKING:
     import xarray
@@ -38,6 +39,14 @@ REFERENCES = {
     "Information Processing Systems 30.",
     "rahimi": "Rahimi, A. & Recht, B. (2007). Random features for large-scale kernel machines. Advances in "
     "Neural Information Processing Systems 20.",
+}
+# How the errors of components were obtained; probes and probability are those of streampca.solvers.certificate.
+MEASURED = {
+    "probe": "Rounding was measured with 8 random probes in double precision; a certificate is wrong with probability "
+    "below 1e-11.",
+    "exact": "Certificates are residuals computed in double precision.",
+    "none": "Rounding is not included.",
+    "modelled": "Rounding was modelled, not measured.",
 }
 
 
@@ -163,11 +172,21 @@ def _linear(draft: Draft, result: xarray.Dataset, a: Mapping[str, Any], k: int) 
                   f"accumulated in {passes}.")  # fmt: skip
     elif solver == "power":
         draft.say(f"{leading} {was} found by power iteration with deflation in {passes}.")
-    if "certificate" in result:
-        worst = largest_certificate(result)
+    error = error_in(result)
+    if error is not None:
+        what = "Estimates of" if error == "estimate" else "Certificates, bounds on"
         draft.say(
-            f"Relative residuals ||S v - λ v|| / λ, with S the covariance matrix, were at most {number(worst, 2)}."
+            f"{what} the relative residuals ||S v - λ v|| / λ, with S the covariance matrix, were at most "
+            f"{number(largest_error(result), 2)}."
         )
+        _measured(draft, a)
+
+
+def _measured(draft: Draft, a: Mapping[str, Any]) -> None:
+    """Say how rounding entered the certificates, if the result records it."""
+    method = certificate_method(a)
+    if method in MEASURED:
+        draft.say(MEASURED[method])
 
 
 def _regression(draft: Draft, result: xarray.Dataset, a: Mapping[str, Any]) -> None:
@@ -236,7 +255,8 @@ def _kernel(draft: Draft, result: xarray.Dataset, a: Mapping[str, Any], k: int) 
         draft.say(f"{text}, approximated by the Nyström method (Williams & Seeger 2001) with {m:,} landmarks{chosen}"
                   f"{keeps}.", "williams", *more)  # fmt: skip
     if "certificate" in result:
-        worst = largest_certificate(result)
+        worst = largest_error(result)
         draft.say(
             f"Relative residuals of the {_plural(k, 'component')} in feature space are at most {number(worst, 2)}."
         )
+        _measured(draft, a)

@@ -12,6 +12,7 @@ import numpy as np
 from streampca.budget import show_bytes
 from streampca.report.markup import number, percent
 from streampca.solvers.base import is_null
+from streampca.stored import certificate_method, error_in
 
 if TYPE_CHECKING:
     import xarray
@@ -38,6 +39,7 @@ FLAGS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "method": ("--method", ("auto",)),
     "criterion": ("--criterion", ("auto",)),
     "tol": ("--tol", (None, 1e-3)),
+    "certificate": ("", (None, True)),
     "max_iter": ("--max-iter", (None,)),
     "kernel": ("--kernel", ("rbf",)),
     "gamma": ("--gamma", ("scale",)),
@@ -74,6 +76,14 @@ USUAL: dict[str, dict[str, tuple[Any, ...]]] = {
 }
 # Flags whose None means something.
 SPELLED = {"scale": "none", "gamma": "features"}
+# Parameters whose values are flags of their own.
+CHOICES = {"certificate": (("exact", "--exact-certificate"), (False, "--no-certificate"))}
+CERTIFIED_BY = {
+    "probe": "rounding measured with random probes",
+    "exact": "residuals in double precision",
+    "none": "estimates, rounding not included",
+    "modelled": "rounding modelled, not measured (version 0.7)",
+}
 
 
 def parameters_of(attributes: Mapping[str, Any]) -> dict[str, Any]:
@@ -116,6 +126,9 @@ def command_of(attributes: Mapping[str, Any]) -> str | None:
         if name not in parameters or parameters[name] in usual.get(name, left_out):
             continue
         value = parameters[name]
+        if name in CHOICES:
+            words += [option for choice, option in CHOICES[name] if choice == value]
+            continue
         if value is None:
             value = SPELLED.get(name)
         if value is True:
@@ -126,9 +139,15 @@ def command_of(attributes: Mapping[str, Any]) -> str | None:
     return shlex.join(words)
 
 
-def largest_certificate(result: xarray.Dataset) -> float:
-    """Return the largest certificate of the components that have a variance; those of others are infinite."""
-    bounds, variances = result["certificate"].values, result["explained_variance"].values
+def error_title(result: xarray.Dataset) -> str:
+    """Return what the errors of components are called: certificate, estimate, certificate (modelled)."""
+    method = certificate_method(result.attrs)
+    return "certificate (modelled)" if method == "modelled" else str(error_in(result))
+
+
+def largest_error(result: xarray.Dataset) -> float:
+    """Return the largest certificate or estimate of components with variance; those of others are infinite."""
+    bounds, variances = result[error_in(result)].values, result["explained_variance"].values
     return float(np.max(bounds[~is_null(variances, int(result.attrs.get("n_features", 0)))], initial=0.0))
 
 
@@ -143,6 +162,9 @@ def facts_of(attributes: Mapping[str, Any]) -> list[tuple[str, str]]:
         n_missing = int(a.get("n_missing", 0))
         facts.append(("Missing", f"{n_missing:,} values, {percent(n_missing / cells)}" if n_missing else "none"))
     facts.append(("Solver", a.get("solver", a.get("method"))))
+    method = certificate_method(a)
+    if method in CERTIFIED_BY:
+        facts.append(("Estimates" if method == "none" else "Certificates", CERTIFIED_BY[method]))
     if "kernel" in a:
         facts.append(("Kernel", f"{a['kernel']}, gamma {number(float(a.get('gamma', float('nan'))), 4)}"))
         facts.append(("Landmarks", f"{int(a.get('n_landmarks', 0)):,}"))

@@ -11,7 +11,8 @@ from streampca.report.images import gallery
 from streampca.report.loadings import Loadings
 from streampca.report.markup import Html, element, joined, number, percent
 from streampca.report.methods import methods_of
-from streampca.report.provenance import command_of, facts_of, largest_certificate, parameters_of, texts_of
+from streampca.report.provenance import command_of, error_title, facts_of, largest_error, parameters_of, texts_of
+from streampca.stored import certificate_method, error_in
 
 if TYPE_CHECKING:
     import xarray
@@ -72,8 +73,8 @@ def key_figures(result: xarray.Dataset) -> Html:
         pairs.append((noun, f"{result.sizes['component']:,}"))
     if "explained_variance_ratio" in result:
         pairs.append(("of the variance", percent(float(result["explained_variance_ratio"].values.sum()))))
-    if "certificate" in result:
-        pairs.append(("largest certificate", number(largest_certificate(result), 2)))
+    if error_in(result) is not None:
+        pairs.append((f"largest {error_title(result)}", number(largest_error(result), 2)))
     if "kept_trace" in a:
         pairs.append(("of the kernel's trace kept", percent(float(a["kept_trace"]))))
     if "n_sweeps" in a:
@@ -93,17 +94,27 @@ def spectrum(result: xarray.Dataset) -> Html:
     said = f"{_count(len(share), result)} explain{'s' if len(share) == 1 else ''} {percent(together)} of the variance"
     said += f"; 90% is reached by the first {reached[0] + 1}." if len(reached) else ", less than the 90% marked."
     panels = [figure(scree(share, prefix), "Share of the variance", said)]
-    if "certificate" in result:
-        values = result["certificate"].values.astype(np.float64)
+    error = error_in(result)
+    if error is not None:
+        values = result[error].values.astype(np.float64)
         own = parameters_of(result.attrs).get("tol") if result.attrs.get("kind") == "pca" else None
         tolerance = float(own) if isinstance(own, (int, float)) and own > 0 else None
-        text = "Bound on the relative residual of each: the eigenvalue is off by no more than this share of itself."
-        panels.append(figure(certificates(values, tolerance, prefix), "Certificate", text))
+        title = error_title(result)
+        drawing = certificates(values, tolerance, prefix, title)
+        panels.append(figure(drawing, _sentence(title), _error_caption(result)))
     kept = f"All {len(share)}" if len(share) > 1 else "It"
     text = f"Squared error of the reconstruction from m components, as a share of that from none. {kept} leave"
     text += f"{'s' if len(share) == 1 else ''} {percent(max(0.0, 1 - together))}."
     panels.append(figure(left_out(share), "Reconstruction error", text))
     return section("spectrum", "Spectrum", element("div", *panels, class_="panels"), _table(result, prefix))
+
+
+def _error_caption(result: xarray.Dataset) -> str:
+    method = certificate_method(result.attrs)
+    if method == "none":
+        return "Estimate of the relative residual of each, not a bound: rounding is not included."
+    text = "Bound on the relative residual of each: the eigenvalue is off by no more than this share of itself."
+    return f"{text} Rounding was modelled, not measured (version 0.7)." if method == "modelled" else text
 
 
 def _count(k: int, result: xarray.Dataset) -> str:
@@ -120,9 +131,9 @@ def _table(result: xarray.Dataset, prefix: str) -> Html:
             columns.append((title, [f"{v:.6g}" for v in result[name].values[:shown]]))
     columns.append(("Share", [f"{100 * v:.3f}%" for v in share[:shown]]))
     columns.append(("Together", [f"{100 * v:.3f}%" for v in np.cumsum(share)[:shown]]))
-    for name, title in (("certificate", "Certificate"), ("estimated_error", "Error, about")):
-        if name in result:
-            columns.append((title, [number(float(v), 2) for v in result[name].values[:shown]]))
+    for error, title in ((error_in(result), error_title(result)), ("estimated_error", "error, about")):
+        if error in result:
+            columns.append((_sentence(title), [number(float(v), 2) for v in result[error].values[:shown]]))
     heads = element("tr", *(element("th", text, scope="col") for text in ("", *(title for title, _ in columns))))
     rows = (
         element(

@@ -1,4 +1,4 @@
-"""What solvers share: the problem, the answer, and the error that rounding alone can make.
+"""What solvers share: the problem, the answer, and the first sweep.
 
 Every solver finds leading eigenpairs of S = A'A / (n - 1), where A is the centred and scaled matrix with its rows
 along the block axis: S is the covariance of the features (cut along samples), or the Gram matrix of the samples over
@@ -14,23 +14,40 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from streampca.accumulators import SUM_LENGTH, Moments, Statistic
+from streampca.accumulators import Moments, Statistic
 from streampca.errors import InputError
 from streampca.scaling import Scaling, scale_of
-from streampca.sources.genotypes import Filter, GenotypeSource
+from streampca.solvers.certificate import Errors, Probe, RowProbe, far_means, probe_of, reachable, with_probes
+from streampca.sources.genotypes import Filter
 from streampca.sweeps import Sweeps
 
 Array = NDArray[Any]
 logger = logging.getLogger("streampca")
 
 
+# A tolerance below this is certified by float64 products: the margin of a probe would be too wide.
+PROBE_TOL = 1e-5
+
+
 @dataclass(frozen=True)
 class Wanted:
-    """How many components: a number, or as many as explain a fraction of the variance; each to a tolerance."""
+    """Number of components, or share of the variance that they explain; each to a tolerance.
+
+    Attributes
+    ----------
+    certificate : "probe" to measure the rounding of float32 products by random vectors, "exact" to end with float64
+        products, "none" for estimates that leave rounding out.
+    """
 
     n_components: int | None
     fraction: float | None
     tol: float
+    certificate: str = "probe"
+
+    @property
+    def probes(self) -> bool:
+        """Whether float32 products come with probes."""
+        return self.certificate == "probe" and self.tol >= PROBE_TOL
 
     def count(self, values: Array, trace: float) -> int | None:
         """Return how many of these leading eigenvalues are wanted; None if there are too few of them yet."""
@@ -48,19 +65,21 @@ class Solution:
     Attributes
     ----------
     values, vectors : eigenvalues (k,), descending, and eigenvectors (N x k).
-    certificate : (k,) bounds on ||S u - theta u|| / theta, rounding included.
+    errors : bounds on ||S u - theta u||, rounding included, unless estimates were asked for.
     trace : sum of all eigenvalues, the total variance.
     moments, scaling : of the features.
     converged : whether every certificate is within the tolerance.
     advice : what to know or do, in words; empty where all is well.
     following : the next eigenvalue, as far as it is known; it tells whether the last one wanted stands apart.
     scatter : A'A where the solver formed it about the features' mean, unscaled; it merges.
+    probe : A'A G in float64, where the scatter is a sum of float32 products; it merges.
+    chain : length of the sums in the scatter.
     rows : A U (rows of A x k) for the eigenvectors U, where the solver kept it.
     """
 
     values: Array
     vectors: Array
-    certificate: Array
+    errors: Errors
     trace: float
     moments: Moments
     scaling: Scaling
@@ -68,12 +87,14 @@ class Solution:
     advice: str = ""
     following: float | None = None
     scatter: Array | None = None
+    probe: Array | None = None
+    chain: int = 0
     rows: Array | None = None
 
     def leading(self, count: int) -> Solution:
-        """Return the first so many pairs alone."""
+        """Return the first `count` pairs alone."""
         return replace(
-            self, values=self.values[:count], vectors=self.vectors[:, :count], certificate=self.certificate[:count],
+            self, values=self.values[:count], vectors=self.vectors[:, :count], errors=self.errors.leading(count),
             rows=None if self.rows is None else self.rows[:, :count],
         )  # fmt: skip
 
@@ -173,61 +194,28 @@ def _out_of_range(what: str, variance: float, least: float, most: float) -> Inpu
     )
 
 
-def first_sweep(sweeps: Sweeps, statistic: Statistic, label: str) -> tuple[Any, Moments, float]:
-    """Sweep for a product and, as cheaply as the cut allows, for the moments; returns both and the trace."""
+def first_sweep(
+    sweeps: Sweeps, statistic: Statistic, label: str, probes: bool = False
+) -> tuple[Any, Moments, float, Probe | RowProbe | None]:
+    """Sweep for a product and, as cheaply as the cut allows, for the moments; returns both, the trace and the probe."""
     early = learn_moments(sweeps, folds_scale=False)
-    value, moments = sweeps.run(statistic, label)
+    value, moments, probe = probed_sweep(sweeps, statistic, label, probes)
     moments = early or moments
     assert moments is not None
-    return value, moments, know_scaling(sweeps, moments)
+    return value, moments, know_scaling(sweeps, moments), probe
 
 
-def rounding(sweeps: Sweeps, statistic: Statistic, dense: bool) -> float:
-    """Error in S x relative to the largest eigenvalue, from rounding in the tiles' type.
-
-    Rounding errors of a sum of t terms add up like sqrt(t) (Higham & Mary 2019); sums across tiles are float64. For a
-    whole matrix of N columns the random errors have a norm of about sqrt(N) times that of one entry. The errors of
-    many tiles partly cancel, which is counted on for up to 64 of them.
-    """
+def probed_sweep(
+    sweeps: Sweeps, statistic: Statistic, label: str, probes: bool
+) -> tuple[Any, Moments | None, Probe | RowProbe | None]:
+    """Sweep for a statistic, with probes if wanted and if tiles are float32; returns its value, moments, the probe."""
     matrix = sweeps.matrix
-    t = min(statistic.tile_length(matrix.n_full, matrix.dtype.itemsize), matrix.n_block)
-    unit = float(np.finfo(matrix.dtype).eps) / 2
-    # Data of few distinct values round the same way again and again: their errors add up, within a block of the BLAS.
-    # Genotypes have few in each variant, but others in the next.
-    along = np.sqrt(t) if matrix.source.dtype.kind == "f" else min(t, 384)
-    # The scales themselves come from sums of SUM_LENGTH rounded terms, and act alike on all tiles.
-    length = np.sqrt(SUM_LENGTH) if matrix.source.dtype.kind == "f" else SUM_LENGTH
-    # Those of genotypes come from counts, which are exact.
-    scaled = 0.0 if matrix.scale is None or isinstance(matrix.source, GenotypeSource) else length
-    grown = along + (2 if dense else 1) * np.sqrt(matrix.n_full)
-    return float(unit * (8 + scaled + grown / np.sqrt(np.clip(matrix.n_block / t, 1, 64))))
-
-
-def far_means(scaling: Scaling | None, largest: float) -> float:
-    """Error in S relative to its largest eigenvalue, from means that are held, and values that are read, as float64.
-
-    Off by e = eps |mean| (over all features, scaled), rows of A make an error of 2 sqrt(lambda) e + e^2 in S at most.
-    """
-    if scaling is None or largest <= 0:
-        return 0.0
-    with np.errstate(over="ignore"):
-        centre = scaling.mean if scaling.scale is None else scaling.mean / scaling.scale
-        off = np.finfo(np.float64).eps * np.linalg.norm(centre) / np.sqrt(largest)
-        return float(2 * off + off**2)
-
-
-def cure_of(sweeps: Sweeps, largest: float, wanted: Wanted, otherwise: str) -> str:
-    """Say what helps where the means are so far off that double precision does not reach the tolerance."""
-    if far_means(sweeps.matrix.scaling, largest) < wanted.tol:
-        return otherwise
-    return "the means are too large beside the deviations for double precision; take a constant off each feature first"
-
-
-def certify(values: Array, residuals: Array, floor: float) -> Array:
-    """Return (residual + rounding) / eigenvalue, infinite where the eigenvalue is zero."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        bound = (residuals + floor * values[0]) / values
-    return np.where(values > 0, bound, np.inf)
+    if not probes or matrix.dtype == np.float64:
+        return *sweeps.run(statistic, label), None
+    both = with_probes(statistic, matrix.n_full)
+    value, moments = sweeps.run(both, label)
+    value, probe = probe_of(value, both, matrix.source.shape[0])
+    return value, moments, probe
 
 
 def is_null(values: Array, n_full: int) -> Array:
@@ -235,26 +223,33 @@ def is_null(values: Array, n_full: int) -> Array:
     return np.asarray(values <= max(n_full, 64) * np.finfo(np.float64).eps * values[0])
 
 
-def use_float64(sweeps: Sweeps, tol: float) -> bool:
-    """Change to float64 tiles if they are not in use already, and say so; means must be learnt anew, as precisely."""
+def use_float64(sweeps: Sweeps) -> bool:
+    """Switch to float64 tiles; returns False if they are in use already."""
     if sweeps.matrix.dtype == np.float64:
         return False
-    logger.info("tol=%g is below what float32 tiles can certify here; going on with float64 tiles", tol)
-    sweeps.matrix = replace(sweeps.matrix, dtype=np.dtype(np.float64), scaling=None)
+    logger.info("switching to float64 tiles")
+    sweeps.matrix = replace(sweeps.matrix, dtype=np.dtype(np.float64))
     return True
 
 
-def shortfall(certificate: Array, null: Array, wanted: Wanted, cure: str) -> str:
-    """Say which components miss the tolerance, by how much, and what to do."""
+def shortfall(errors: Errors, null: Array, wanted: Wanted, scaling: Scaling | None, hint: str) -> str:
+    """Report which components miss the tolerance, by how much, and what to do; empty if none does."""
+    certificate = errors.certificate
     missed = np.flatnonzero((certificate > wanted.tol) & ~null)
     if missed.size == 0:
         return ""
+    limit = reachable(errors, null)
+    if far_means(scaling, float(errors.values[0])) > wanted.tol:
+        hint = "the means are too large for double precision; subtract a constant from each feature first"
+    elif limit > wanted.tol:
+        hint = f"float64 rounding limits tol to {limit:.1g} here; increase tol, or ask for fewer components"
     which = (
-        f"component {missed[0] + 1}"
+        f"component {missed[0] + 1} misses"
         if missed.size == 1
-        else f"{missed.size} components, the first of them {missed[0] + 1},"
+        else f"{missed.size} components, the first of them {missed[0] + 1}, miss"
     )
-    return f"{which} stopped short of tol={wanted.tol:g}: certificate {certificate[missed].max():.2g}; {cure}"
+    kind = "estimate" if errors.method == "none" else "certificate"
+    return f"{which} tol={wanted.tol:g}: {kind} {certificate[missed].max():.2g}; {hint}"
 
 
 def null_advice(null: Array) -> str:

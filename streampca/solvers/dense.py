@@ -6,84 +6,118 @@ trick: when samples are fewer than features, the small side holds the same eigen
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from streampca.accumulators import Scatter, symmetric
+from streampca.accumulators import Moments, Scatter, symmetric
 from streampca.solvers.base import (
     Solution,
     Wanted,
-    certify,
-    cure_of,
-    far_means,
     is_null,
     know_scaling,
     learn_moments,
     null_advice,
-    rounding,
+    probed_sweep,
     shortfall,
     use_float64,
 )
+from streampca.solvers.certificate import Errors, RowProbe, certify_matrix, chain_of, float64_floor
+from streampca.solvers.krylov import check
 from streampca.sweeps import Sweeps
 
 Array = NDArray[Any]
 
+# Up to this order a float64 scatter costs no more than a float32 one with its probes.
+FLOAT64_ORDER = 128
+# With more components than this share of N, checking them costs more than a float64 scatter.
+CHECK_SHARE = 1 / 8
+TOO_SMALL = "the eigenvalue is too small relative to the largest for double precision; ask for fewer components"
+
 
 @dataclass(frozen=True)
 class Dense:
-    """Eigenpairs of the whole matrix S; `keep_scatter` hands A'A on, so that results can be merged later."""
+    """Eigenpairs of the whole matrix S; `keep_scatter` returns A'A as well, so that results can be merged later."""
 
     keep_scatter: bool = False
 
     def solve(self, sweeps: Sweeps, wanted: Wanted) -> Solution:
-        """Return the leading eigenpairs wanted, after one sweep (two where float32 cannot certify them)."""
+        """Return the leading eigenpairs wanted, after one sweep (more where float32 does not reach the tolerance)."""
+        single = sweeps.matrix.dtype != np.float64 and not self._needs_float64(sweeps, wanted)
+        if not single:
+            use_float64(sweeps)
         solution = self._attempt(sweeps, wanted)
-        if not solution.converged and use_float64(sweeps, wanted.tol):
-            solution = self._attempt(sweeps, wanted)
+        if single and not solution.converged:
+            use_float64(sweeps)
+            solution = self._attempt(sweeps, wanted, solution.moments)
         return solution
 
-    def _attempt(self, sweeps: Sweeps, wanted: Wanted) -> Solution:
-        early = learn_moments(sweeps, folds_scale=True)
+    def _needs_float64(self, sweeps: Sweeps, wanted: Wanted) -> bool:
+        """Whether a float64 scatter is cheaper, or the only one that can be certified."""
+        matrix = sweeps.matrix
+        if wanted.certificate == "none":
+            return False
+        if matrix.axis == 1:
+            many = wanted.n_components is None or wanted.n_components > CHECK_SHARE * matrix.n_full
+            return many or not wanted.probes or matrix.n_full <= FLOAT64_ORDER
+        # Probes cannot be divided by scales that are only known after the sweep.
+        return not wanted.probes or matrix.scale is not None or matrix.n_full <= FLOAT64_ORDER
+
+    def _attempt(self, sweeps: Sweeps, wanted: Wanted, known: Moments | None = None) -> Solution:
+        early = known or learn_moments(sweeps, folds_scale=True)
         # Tiles that are centred by their own mean along the way are not scaled yet.
         scaled = not sweeps.matrix.merges_means
-        scatter, moments = sweeps.run(Scatter(), "covariance" if sweeps.matrix.axis == 0 else "Gram matrix")
+        gram = sweeps.matrix.axis == 1
+        probes = wanted.certificate == "probe" and not gram
+        scatter, moments, probe = probed_sweep(sweeps, Scatter(), "Gram matrix" if gram else "covariance", probes)
+        assert not isinstance(probe, RowProbe)
         moments = early or moments
         assert moments is not None
         trace = know_scaling(sweeps, moments)
         matrix, scaling = sweeps.matrix, sweeps.matrix.scaling
         assert scaling is not None
         S = symmetric(scatter)
-        keep = self.keep_scatter and matrix.axis == 0
-        kept = S.copy() if keep and not scaled else None
+        kept = None if gram or not self.keep_scatter else _unscaled(S, scaling.scale if scaled else None)
         # Entry by entry, scaling afterwards loses no digits.
         if scaling.scale is not None and not scaled:
             S /= scaling.scale[:, None]
             S /= scaling.scale[None, :]
-        if keep and scaled:
-            # A feature that is not used does not vary: its row of S is zero.
-            scale = np.ones(len(S)) if scaling.scale is None else scaling.scale
-            scale = np.where(np.isfinite(scale), scale, 1.0)
-            kept = S * scale[:, None] * scale[None, :]
-        S /= matrix.source.shape[0] - 1
+        n = matrix.source.shape[0]
+        S /= n - 1
         values, vectors, following = leading_pairs(S, wanted, trace)
-        largest = float(values[0])
-        floor = rounding(sweeps, Scatter(), dense=True) + far_means(sweeps.matrix.scaling, largest)
-        certificate = certify(values, np.zeros_like(values), floor)
-        null = is_null(values, len(S)) & (matrix.dtype == np.float64)
-        cure = "the eigenvalue is too small beside the largest for double precision; ask for fewer components"
-        advice = shortfall(certificate, null, wanted, cure_of(sweeps, largest, wanted, cure))
+        chain, rows = chain_of(matrix, Scatter()), None
+        errors: Errors
+        if gram and wanted.certificate != "none" and matrix.dtype != np.float64:
+            del S, scatter
+            values, vectors, errors, rows = check(sweeps, vectors, trace)
+        else:
+            floor = float64_floor(len(S), chain, trace, scaling, float(values[0]))
+            errors = certify_matrix(S, values, vectors, floor, probe, gram)
+            if probe is None and matrix.dtype != np.float64:
+                errors = replace(errors, rounding=np.zeros(len(values)), method="none")
+        null = is_null(values, len(vectors)) & (sweeps.matrix.dtype == np.float64)
+        advice = shortfall(errors, null, wanted, scaling, TOO_SMALL)
         return Solution(
-            values, vectors, certificate, trace, moments, scaling,
-            converged=not advice, advice=advice or null_advice(null), following=following, scatter=kept,
+            values, vectors, errors, trace, moments, scaling, converged=not advice, advice=advice or null_advice(null),
+            following=following, scatter=kept, probe=None if probe is None or kept is None else probe.H * (n - 1),
+            chain=chain, rows=rows,
         )  # fmt: skip
 
 
+def _unscaled(S: Array, scale: Array | None) -> Array:
+    """Return a copy of the scatter in the units of the data."""
+    if scale is None:
+        return S.copy()
+    # A feature that is not used does not vary: its row of S is zero.
+    scale = np.where(np.isfinite(scale), scale, 1.0)
+    return np.asarray(S * scale[:, None] * scale[None, :])
+
+
 def leading_pairs(S: Array, wanted: Wanted, trace: float) -> tuple[Array, Array, float | None]:
-    """Return as many leading eigenpairs of S as are wanted, descending, and the next value; S may be destroyed.
+    """Return as many leading eigenpairs of S as are wanted, descending, and the next value; S stays as it is.
 
     For a fraction of the variance, the number asked for grows until their sum reaches it: only the trace is needed.
     """
@@ -92,10 +126,9 @@ def leading_pairs(S: Array, wanted: Wanted, trace: float) -> tuple[Array, Array,
     N = len(S)
     k = min(N, wanted.n_components + 1 if wanted.n_components else 16)
     while True:
-        final = wanted.n_components is not None
         # SciPy brings a BLAS of its own, maybe only now.
         with threadpool_limits(1, user_api="blas"):
-            values, vectors = eigh(S, subset_by_index=(N - k, N - 1), overwrite_a=final, check_finite=False)
+            values, vectors = eigh(S, subset_by_index=(N - k, N - 1), check_finite=False)
         values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1]
         count = wanted.count(values, trace) or (k if k == N else None)
         if count is not None:

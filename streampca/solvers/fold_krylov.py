@@ -24,19 +24,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streampca.accumulators import Moments, Product, Statistic, add_product
-from streampca.solvers.base import NeedsFloat64, first_sweep, rounding, shortfall
+from streampca.solvers.base import first_sweep, shortfall
+from streampca.solvers.certificate import certify
+from streampca.solvers.dense import TOO_SMALL
 from streampca.solvers.fold_sums import FoldSums, learn_sums
 from streampca.solvers.folds import (
-    TOO_SMALL,
     Design,
     FoldSolution,
     Trained,
+    fold_floor,
     inverse_roots,
-    judged,
+    is_zero,
     mean_weights,
     trained_on,
 )
-from streampca.solvers.krylov import Basis, Krylov
+from streampca.solvers.krylov import Basis, Krylov, limited
 from streampca.sweeps import Sweeps
 
 Array = NDArray[Any]
@@ -163,11 +165,11 @@ class FoldKrylov:
         rng = np.random.default_rng(self.seed)
         start = self._krylov().first_block(sweeps, rng)
         learnt: list[Moments] = []
-        off = dict.fromkeys(range(len(members)), 0.0)
-        weights = mean_weights(design)
+        squares = dict.fromkeys(range(len(members)), 0.0)
+        weights, used = mean_weights(design), design.training(None)
 
         def product(blocks: Blocks) -> Blocks:
-            # Beside the first blocks the mean of the samples used, whose distance from the centre rounding goes by.
+            # Next to the first blocks the mean of the samples used, whose distance from the centre adds to rounding.
             width = sum(block.shape[1] for block in blocks.values())
             Q = np.zeros((n, width + (not learnt)), order="F")
             Q[:, width:] = weights
@@ -175,24 +177,25 @@ class FoldKrylov:
             for t, block in blocks.items():
                 places[t] = slice(at, at := at + block.shape[1])
                 Q[members[t], places[t]] = block - block.mean(axis=0)
-            statistic = Product(Q.astype(sweeps.matrix.dtype))
             if learnt:
-                W, _ = sweeps.run(statistic, "krylov")
+                W, _ = sweeps.run(Product(Q.astype(sweeps.matrix.dtype)), "krylov")
             else:
-                W, moments, _ = first_sweep(sweeps, statistic, "krylov")
+                statistic = FoldEnds(Q.astype(sweeps.matrix.dtype), Q[:, :0], used.astype(sweeps.matrix.dtype))
+                (W, _, total), moments, _, _ = first_sweep(sweeps, statistic, "krylov")
                 learnt.append(moments)
-                off.update(dict.fromkeys(off, max(0.0, float(W[:, -1] @ weights[:, 0]))))
+                off = max(0.0, float(W[:, -1] @ weights[:, 0]))
+                squares.update({t: total / (len(rows) - 1) + 2 * off for t, rows in enumerate(members)})
             parts = {t: W[members[t], place] for t, place in places.items()}
             return {t: (part - part.mean(axis=0)) / (len(part) - 1) for t, part in parts.items()}
 
         starts = {t: start[rows] - start[rows].mean(axis=0) for t, rows in enumerate(members)}
-        pairs, advice = self._lockstep(sweeps, design, starts, product, rng, off)
+        pairs, advice = self._lockstep(sweeps, design, starts, product, rng, squares)
         ends = []
         for t, rows in enumerate(members):
             U = np.zeros((n, design.k))
             U[rows] = pairs[t].vectors * inverse_roots(pairs[t].values, pairs[t].null, len(rows))
             ends.append(U)
-        dtype, used = sweeps.matrix.dtype, design.training(None)
+        dtype = sweeps.matrix.dtype
         M = np.column_stack([ends[0], mean_weights(design)]).astype(dtype)
         statistic = FoldEnds(np.hstack(ends).astype(dtype), M, used.astype(dtype))
         (Z, rows_found, squares), _ = sweeps.run(statistic, "components and scores")
@@ -230,8 +233,9 @@ class FoldKrylov:
                 products[t] = (W[:, a:b] - between) / (counts[t] - 1)
             return products
 
-        off = {t: float(offset @ offset) for t, offset in enumerate(offsets)}
-        pairs, advice = self._lockstep(sweeps, design, dict.fromkeys(off, start), product, rng, off)
+        total = learnt.trace() * (learnt.counts.sum() - 1)
+        squares = {t: total / (counts[t] - 1) + 2 * float(offset @ offset) for t, offset in enumerate(offsets)}
+        pairs, advice = self._lockstep(sweeps, design, dict.fromkeys(squares, start), product, rng, squares)
         V = [np.where(pairs[t].null, 0.0, pairs[t].vectors) for t in range(len(parts))]
         means = np.array([design.others[design.training(left_out)].mean(axis=0) for left_out in design.sets])
         shift = np.concatenate([offset @ v for offset, v in zip(offsets, V, strict=True)])
@@ -258,11 +262,11 @@ class FoldKrylov:
 
     def _lockstep(
         self, sweeps: Sweeps, design: Design, starts: Blocks, product: Callable[[Blocks], Blocks],
-        rng: np.random.Generator, off: dict[int, float],
+        rng: np.random.Generator, squares: dict[int, float],
     ) -> tuple[dict[int, Pairs], str]:  # fmt: skip
         """Return the eigenpairs of each training set, by its starting block and what multiplies blocks.
 
-        `off` says how far the mean of each is from the centre, squared, once the first product is there.
+        `squares` has the trace of each about the centre of the matrix, once the first product is known.
         """
         krylov, wanted, k = self._krylov(), design.wanted, design.k
         bases = {t: Basis(len(block), min(self.max_basis, len(block)), rng) for t, block in starts.items()}
@@ -275,23 +279,21 @@ class FoldKrylov:
             for t, W in product(blocks).items():
                 basis = bases[t]
                 basis.expand(W)
-                values, residuals = basis.ritz()
-                floor = rounding(sweeps, Product(blocks[t]), dense=False)
-                certificate, null = judged(sweeps, values, residuals, floor, len(basis.V), off[t])
-                worst = max(worst, float(np.max(np.where(null, 0.0, certificate)[:k])))
-                done = krylov.done(values, residuals, certificate, null, k, wanted)
-                if not done and sweeps.matrix.dtype != np.float64:
-                    # Rounding in float32 is what keeps it from ending: the caller begins again.
-                    if krylov.rounding_blocks(k, values, residuals, floor, wanted) or basis.complete:
-                        raise NeedsFloat64
+                values = basis.ritz()
+                floor = 2 * np.sqrt(basis.n_blocks) * fold_floor(sweeps, Statistic(), squares[t], float(values[0]))
+                gram = sweeps.matrix.axis == 1
+                errors = certify(values[:k], basis.vectors(k), basis.residuals(k), floor, gram=gram)
+                null = is_zero(errors, len(basis.V))
+                worst = max(worst, float(np.max(np.where(null, 0.0, errors.certificate))))
+                done = krylov.done(sweeps, values, errors, wanted) or limited(errors, wanted)
                 stop = done or basis.complete or sweeps.n_sweeps >= self.max_sweeps
                 block = None if stop else basis.next_block(self.block_size, k)
                 if block is not None:
                     following[t] = block
                     continue
-                cure = krylov.cure(sweeps, basis) if not basis.complete else TOO_SMALL
-                advice = advice or shortfall(certificate[:k], null[:k], wanted, cure)
-                found[t] = Pairs(values[:k], basis.vectors(k), certificate[:k], null[:k])
+                hint = krylov.hint(sweeps, basis) if not basis.complete else TOO_SMALL
+                advice = advice or shortfall(errors, null, wanted, sweeps.matrix.scaling, hint)
+                found[t] = Pairs(values[:k], basis.vectors(k), errors.certificate, null)
                 del bases[t]
             sweeps.note = f"certificate {worst:.1e}, {len(following)} of {len(starts)} training sets to go"
             blocks = following

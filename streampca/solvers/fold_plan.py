@@ -11,14 +11,12 @@ import numpy as np
 from streampca.accumulators import STRIP, Scatter, Statistic
 from streampca.budget import cut, footprint, process_bytes, show_bytes
 from streampca.errors import InputError
-from streampca.matrix import tile_dtype
 from streampca.scaling import check_choice
 from streampca.solvers.fold_krylov import FoldKrylov
 from streampca.solvers.folds import FoldGram, FoldScatters
 from streampca.solvers.plan import (
     BASIS_SHARE,
     EIGH_RATE,
-    FLOAT32_TOL,
     KRYLOV_SWEEPS,
     PRODUCT_RATE,
     READ_RATE,
@@ -26,8 +24,10 @@ from streampca.solvers.plan import (
     WARM_VARIANTS,
     Plan,
     Way,
+    after_bytes,
     block_size,
     cheapest,
+    components_bytes,
 )
 from streampca.sources import Source
 from streampca.sources.genotypes import GenotypeSource, VariantSource
@@ -47,8 +47,8 @@ def fold_plan(
     fills : whether missing values may have to stand at the mean.
     """
     check_choice("solver", solver, FOLD_SOLVERS)
-    wide = tol < FLOAT32_TOL
-    dtype = np.dtype(np.float64) if wide else tile_dtype(source.dtype)
+    # Scores of a regression are differences of sums: float64 throughout.
+    dtype = np.dtype(np.float64)
     # What is known of the samples: covariates and targets, given and centred, and their folds.
     process = process_bytes() + 8 * source.shape[0] * (3 * n_others + 2)
     ways = []
@@ -92,8 +92,8 @@ def _gram(source: Source, k: int, n_folds: int, n_others: int, dtype: Any, proce
     partial = 8 * n * n
     planned = cut(source, 1, partial)
     tile = _tile_bytes(dtype, Scatter().tile_length(n, dtype.itemsize), n, min(n, STRIP) * n)
-    driver = 2 * partial + 8 * n * (4 * k + 3 * n_others) + _components_bytes(source, k, dtype)
-    need = replace(footprint(source, planned, tile, partial, driver, process), after=_after_bytes(source, k))
+    driver = 2 * partial + 8 * n * (4 * k + 3 * n_others) + components_bytes(source, 1, k + 1)
+    need = replace(footprint(source, planned, tile, partial, driver, process), after=after_bytes(source, 1, k + 2))
     seconds = 2 * source.n_bytes / READ_RATE + d * n * n / SCATTER_RATE * dtype.itemsize / 4
     seconds += (n_folds + 1) * 4 / 3 * n**3 / EIGH_RATE
     reason = f"the n x n Gram matrix, {n} x {n}, holds all training sets and takes one sweep and {show_bytes(partial)}"
@@ -116,7 +116,7 @@ def _krylov(
     least = min(N, k + 2 * b)
     # Beside the bases: the wide block in both types, its product, residual and factors, and Ritz vectors.
     others = 8 * N * (4 * wide + sets * k + 3 * b)
-    others += _components_bytes(source, k, dtype) if axis == 1 else 8 * d * 4 * (n_folds + 2)
+    others += components_bytes(source, 1, k + 1) if axis == 1 else 8 * d * 4 * (n_folds + 2)
     smallest = footprint(source, planned, tile, partial, others + 8 * N * sets * least, process)
     wanted = min(N, max(least, k + 12 * b))
     basis = int(np.clip(limit * BASIS_SHARE // (8 * N * sets), least, wanted))
@@ -125,7 +125,7 @@ def _krylov(
     need = replace(
         smallest,
         driver=smallest.driver + 8 * N * sets * (basis - least),
-        after=_after_bytes(source, k) if axis == 1 else 0,
+        after=after_bytes(source, axis, k + 2),
     )
     steps = min(KRYLOV_SWEEPS + max(0, int(-math.log10(tol)) - 3), math.ceil(N / b))
     sweeps = steps + (1 if axis == 1 else 2)
@@ -134,13 +134,3 @@ def _krylov(
     warm = isinstance(source, GenotypeSource) and source.shape[axis] >= WARM_VARIANTS * b
     reason = f"blocks of {sets} x {b} need about {sweeps} sweeps, and bases of {N} x {basis} for {sets} training sets"
     return Way(FoldKrylov(b, basis, warm, seed), "krylov", planned, need, sweeps, seconds, reason)
-
-
-def _components_bytes(source: Source, k: int, dtype: Any) -> int:
-    """Bytes of the sweep for the d x k components and the mean, as a list and joined, and of moments."""
-    return int(source.shape[1] * (2 * dtype.itemsize * (k + 2) + 64))
-
-
-def _after_bytes(source: Source, k: int) -> int:
-    """Bytes of the components in the tiles' type, as rows, and as they are written."""
-    return source.shape[1] * (4 * 8 * (k + 2) + 64)

@@ -21,25 +21,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streampca.accumulators import Moments, Projection, Scatter, symmetric
+from streampca.accumulators import Moments, Projection, Scatter, Statistic, symmetric
 from streampca.scaling import Scaling
-from streampca.solvers.base import (
-    NeedsFloat64,
-    Wanted,
-    certify,
-    far_means,
-    is_null,
-    know_scaling,
-    rounding,
-    shortfall,
-)
-from streampca.solvers.dense import leading_pairs
+from streampca.solvers.base import Wanted, is_null, know_scaling, shortfall
+from streampca.solvers.certificate import Errors, certify_matrix, chain_of, float64_floor
+from streampca.solvers.dense import TOO_SMALL, leading_pairs
 from streampca.solvers.fold_sums import FoldScatter, learn_sums
 from streampca.sweeps import Sweeps
 
 Array = NDArray[Any]
-
-TOO_SMALL = "the eigenvalue is too small beside the largest for double precision; ask for fewer components"
 
 
 @dataclass(frozen=True)
@@ -131,20 +121,15 @@ class FoldSolution:
     advice: str = ""
 
 
-def judged(
-    sweeps: Sweeps, values: Array, residuals: Array, floor: float, n_full: int, off: float
-) -> tuple[Array, Array]:
-    """Return certificates, and which eigenvalues are zero as far as float64 can tell; float32 is no judge of that.
+def fold_floor(sweeps: Sweeps, statistic: Statistic, squares: float, largest: float) -> float:
+    """Bound the rounding of a training set's S, from its trace about the point that sums are about."""
+    matrix = sweeps.matrix
+    return float64_floor(matrix.n_full, chain_of(matrix, statistic), squares, matrix.scaling, largest)
 
-    Parameters
-    ----------
-    floor : from rounding, for samples about their own mean.
-    off : squared distance of that mean from the point that sums are about: they are larger by it, and so is rounding.
-    """
-    floor = floor * (1 + off / max(float(values[0]), 1e-300)) + far_means(sweeps.matrix.scaling, float(values[0]))
-    certificate = certify(values, residuals, floor)
-    null = is_null(values, n_full) | (values <= floor * values[0])
-    return certificate, null & (sweeps.matrix.dtype == np.float64)
+
+def is_zero(errors: Errors, n_full: int) -> Array:
+    """Which eigenvalues are zero as far as float64 can tell."""
+    return np.asarray(is_null(errors.values, n_full) | (errors.values <= errors.rounding))
 
 
 def inverse_roots(values: Array, null: Array, n_samples: int) -> Array:
@@ -197,7 +182,8 @@ class FoldScatters:
         sums[:, :d] = learnt.sums - learnt.counts[:, None] * learnt.origin
         for part in range(design.parts):
             sums[part, d:] = design.others[design.folds == part].sum(axis=0)
-        floor = rounding(sweeps, Scatter(), dense=True)
+        scaling = sweeps.matrix.scaling
+        assert scaling is not None
         trained, advice, components = [], "", np.empty((0, d))
         for left_out in design.sets:
             parts = design.trained_parts(left_out)
@@ -210,9 +196,12 @@ class FoldScatters:
             total -= n * np.outer(mean, mean)
             S = total[:d, :d] / (n - 1)
             values, V, _ = leading_pairs(S, design.wanted, 0.0)
-            off = float(mean[:d] @ mean[:d])
-            certificate, null = judged(sweeps, values, np.zeros(len(values)), floor, d, off)
-            advice = advice or self._advice(sweeps, certificate, null, design)
+            # The sums that were subtracted from each other are larger than S by the distance of the mean.
+            squares = float(np.trace(S) + 2 * mean[:d] @ mean[:d])
+            floor = fold_floor(sweeps, Scatter(), squares, float(values[0]))
+            errors = certify_matrix(S, values, V, floor)
+            null = is_zero(errors, d)
+            advice = advice or shortfall(errors, null, design.wanted, scaling, TOO_SMALL)
             V = np.where(null, 0.0, V)
             outside = None
             if left_out is not None:
@@ -221,20 +210,12 @@ class FoldScatters:
                 outside = _projected(about, V)
             n_left_out = 0 if left_out is None else int(learnt.counts[left_out])
             trained.append(
-                Trained(n, values, certificate, null, mean[d:], _projected(total, V), outside, n_left_out)
+                Trained(n, values, errors.certificate, null, mean[d:], _projected(total, V), outside, n_left_out)
             )  # fmt: skip
             if left_out is None:
                 components = V.T
-        scaling = sweeps.matrix.scaling
-        assert scaling is not None
         offset = learnt.offset(list(range(design.parts)))
         return FoldSolution(tuple(trained), components, offset, learnt.trace(), learnt.moments, scaling, advice)
-
-    def _advice(self, sweeps: Sweeps, certificate: Array, null: Array, design: Design) -> str:
-        advice = shortfall(certificate, null, design.wanted, TOO_SMALL)
-        if advice and sweeps.matrix.dtype != np.float64:
-            raise NeedsFloat64
-        return advice
 
 
 def _projected(R: Array, V: Array) -> Array:
@@ -259,7 +240,6 @@ class FoldGram:
         scaling = sweeps.matrix.scaling
         assert scaling is not None
         symmetric(G)
-        floor = rounding(sweeps, Scatter(), dense=True)
         trained, advice, trace = [], "", 0.0
         M = np.empty((len(G), 0))
         for left_out in design.sets:
@@ -268,16 +248,16 @@ class FoldGram:
             if left_out is None:
                 trace = float(np.trace(S))
             values, vectors, _ = leading_pairs(S, design.wanted, 0.0)
+            floor = fold_floor(sweeps, Scatter(), float(np.trace(S)) + 2 * off, float(values[0]))
+            errors = certify_matrix(S, values, vectors, floor, gram=True)
             del S
-            certificate, null = judged(sweeps, values, np.zeros(len(values)), floor, len(rows), off)
-            advice = advice or shortfall(certificate, null, design.wanted, TOO_SMALL)
-            if advice and sweeps.matrix.dtype != np.float64:
-                raise NeedsFloat64
+            null = is_zero(errors, len(rows))
+            advice = advice or shortfall(errors, null, design.wanted, scaling, TOO_SMALL)
             U = np.zeros((len(G), len(values)))
             U[rows] = vectors * inverse_roots(values, null, len(rows))
             if left_out is None:
                 M = U
-            trained.append(trained_on(G @ U, design, left_out, values, certificate, null))
+            trained.append(trained_on(G @ U, design, left_out, values, errors.certificate, null))
         del G
         M = np.column_stack([M, mean_weights(design)]).astype(sweeps.matrix.dtype)
         pieces, _ = sweeps.run(Projection(M), "components")

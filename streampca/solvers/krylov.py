@@ -3,9 +3,12 @@
     V_1 = orth(start);  each sweep:  W = S V_j,  H = V'W,  T = V'SV,  theta, Y = eigh(T),  R = (I - VV') W = V_{j+1} B
     S u_i - theta_i u_i = R y_i(last block)  for u_i = V y_i,  so  r_i = ||B y_i(last)|| / theta_i  costs no sweep
 
+Float32 tiles find the vectors. Their rounding is measured by probes in the first sweep; where that is not enough, the
+loop continues in float64 from the Ritz vectors, and the first sweep there is the check.
+
 V is orthogonalised in full, twice. When it would pass the memory limit it is cut back to the best Ritz vectors (thick
-restart), to which the next block is coupled as before. The start is random; or what a few sweeps over a tenth of the
-rows find from a random one, which takes half a sweep and saves one or two.
+restart), to which the next block is coupled as before. The start is random; or the result of a few sweeps over a tenth
+of the rows from a random one, which takes half a sweep and saves one or two.
 
 References: Golub & Underwood (1977), The block Lanczos method; Wu & Simon (2000), SIAM J. Matrix Anal. Appl. 22, 602;
 Musco & Musco (2015), NIPS, for the bound from a random start.
@@ -19,51 +22,57 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streampca.accumulators import Product, ProductAndRows
+from streampca.accumulators import Moments, Product, ProductAndRows, Statistic
 from streampca.errors import InputError
-from streampca.matrix import Matrix
 from streampca.solvers.base import (
     NeedsFloat64,
     Solution,
     Wanted,
-    certify,
-    cure_of,
-    far_means,
     first_sweep,
     is_null,
     null_advice,
-    rounding,
     shortfall,
     use_float64,
+)
+from streampca.solvers.certificate import (
+    MARGIN,
+    Errors,
+    Probe,
+    RowProbe,
+    certify,
+    chain_of,
+    estimate,
+    float64_floor,
 )
 from streampca.sweeps import Sweeps
 
 Array = NDArray[Any]
 
-# A warm start sweeps so often at most, or until so near, over one of so many rows.
-WARM_SWEEPS = 5
-WARM_TOL = 0.05
-WARM_STEP = 10
-# A gap after the last component is worth more sweeps if it is so many times the tolerance.
+WARM_SWEEPS = 5  # at most
+WARM_TOL = 0.05  # stop the warm start at this estimate
+WARM_STEP = 10  # use one row in ten
+# A gap after the last component, relative to the tolerance, that is worth more sweeps.
 CLEAR_GAP = 4
+# Share of the tolerance that float32 has to reach by its own estimate before float64 takes over.
+HAND_OVER = 0.5
 
 
 @dataclass(frozen=True)
 class Krylov:
     """Block Lanczos with Rayleigh-Ritz and thick restart.
 
-    From one random block it finds no more copies of a repeated eigenvalue than the block has columns: enough for any
-    number of components asked for, but a fraction of the variance may then take in others before them.
+    From one random block it finds at most as many copies of a repeated eigenvalue as the block has columns: enough for
+    any number of components asked for, but for a fraction of the variance other components may come before them.
 
     Parameters
     ----------
     block_size : columns of each block, b.
     max_basis : columns that the basis V may have; at least k + 2 b, or N.
-    keep_rows : keep A V as well, rows of A x the basis: it saves the sweep for the other side's vectors. For a matrix
-        cut along features, whose tiles are centred for good from the first sweep on.
-    warm_start : begin with the Ritz vectors of a tenth of the rows of A.
+    keep_rows : keep A V as well, rows of A x the basis: it saves the sweep for the components of a matrix that is cut
+        along features.
+    warm_start : start with the Ritz vectors of a tenth of the rows of A.
     seed : of the random start.
-    max_sweeps : after which it stops, wherever it is.
+    max_sweeps : limit on the number of sweeps.
     """
 
     block_size: int
@@ -76,68 +85,69 @@ class Krylov:
     def solve(self, sweeps: Sweeps, wanted: Wanted) -> Solution:
         """Return the leading eigenpairs wanted."""
         matrix = sweeps.matrix
-        N, n_samples = matrix.n_full, matrix.source.shape[0]
         rng = np.random.default_rng(self.seed)
-        basis = Basis(N, min(self.max_basis, N), rng)
+        basis = Basis(matrix.n_full, min(self.max_basis, matrix.n_full), rng)
         block = basis.start(self.first_block(sweeps, rng))
-        W, moments, trace = first_sweep(sweeps, self._statistic(block, matrix), "krylov")
+        probes = wanted.probes and (matrix.axis == 0 or self.keep_rows)
+        value, moments, trace, probe = first_sweep(sweeps, _product(block, sweeps, self.keep_rows), "krylov", probes)
+        certified = matrix.dtype == np.float64 or probe is not None or wanted.certificate == "none"
+        aim = wanted if certified else replace(wanted, tol=HAND_OVER * wanted.tol)
+        errors = self._iterate(sweeps, basis, value, aim, trace, probe)
+        if wanted.certificate != "none" and matrix.dtype != np.float64:
+            if not certified or (errors.certificate > wanted.tol).any():
+                use_float64(sweeps)
+                block = basis.restart_from(len(errors.values))
+                value, _ = sweeps.run(_product(block, sweeps, matrix.axis == 1), "check")
+                errors = self._iterate(sweeps, basis, value, wanted, trace, None)
+        return self._solution(sweeps, basis, errors, wanted, trace, moments)
+
+    def _iterate(
+        self, sweeps: Sweeps, basis: Basis, value: Any, wanted: Wanted, trace: float, probe: Probe | RowProbe | None
+    ) -> Errors:
+        """Expand the basis, given the product with its first block, until the wanted pairs are found; returns errors.
+
+        It also ends where nothing more is to be gained: at `max_sweeps`, at the memory limit, or at rounding.
+        """
+        n_samples = sweeps.matrix.source.shape[0]
         while True:
-            basis.expand(self._taken_apart(W, basis) / (n_samples - 1))
-            values, residuals = basis.ritz()
-            largest = float(values[0])
-            floor = rounding(sweeps, Product(block), dense=False) + far_means(sweeps.matrix.scaling, largest)
-            certificate = certify(values, residuals, floor)
-            null = is_null(values, N) & (sweeps.matrix.dtype == np.float64)
-            count = wanted.count(values, trace)
-            sweeps.note = _note(certificate, count, values, trace)
-            if count is not None and self.done(values, residuals, certificate, null, count, wanted):
-                break
-            if basis.complete or sweeps.n_sweeps >= self.max_sweeps:
-                count = count or len(values)
-                if not (basis.complete and use_float64(sweeps, wanted.tol)):
-                    break
-                block = basis.restart_from(self.block_size)
-            elif (
-                count is not None
-                and (certificate[:count] > wanted.tol).any()
-                and self.rounding_blocks(count, values, residuals, floor, wanted)
-                and use_float64(sweeps, wanted.tol)
-            ):
-                block = basis.restart_from(self.block_size)
-            else:
-                following = basis.next_block(self.block_size, count if count is not None else len(values))
-                if following is None:
-                    count = count or len(values)
-                    break
-                block = following
-            statistic = self._statistic(block, sweeps.matrix)
-            if sweeps.matrix.scaling is None:
-                W, moments, trace = first_sweep(sweeps, statistic, "krylov")
-            else:
-                W, _ = sweeps.run(statistic, "krylov")
-        vectors = basis.vectors(count)
-        cure = cure_of(sweeps, largest, wanted, self.cure(sweeps, basis))
-        advice = shortfall(certificate[:count], null[:count], wanted, cure)
-        if wanted.count(values[:count], trace) is None and not advice:
-            advice = f"only {count} components were found under the memory limit; raise it"
-        scaling = sweeps.matrix.scaling
+            basis.expand(_product_of(value, basis) / (n_samples - 1))
+            values = basis.ritz()
+            last = basis.complete or sweeps.n_sweeps >= self.max_sweeps
+            count = wanted.count(values, trace) or (len(values) if last else None)
+            errors = None if count is None else measured(sweeps, basis, probe, count, trace)
+            if errors is not None and (last or self.done(sweeps, values, errors, wanted) or limited(errors, wanted)):
+                return errors
+            sweeps.note = _note(errors, values, trace)
+            block = basis.next_block(self.block_size, count or len(values))
+            if block is None:
+                return errors or measured(sweeps, basis, probe, len(values), trace)
+            value, _ = sweeps.run(_product(block, sweeps, self.keep_rows), "krylov")
+
+    def _solution(
+        self, sweeps: Sweeps, basis: Basis, errors: Errors, wanted: Wanted, trace: float, moments: Moments
+    ) -> Solution:
+        count, scaling = len(errors.values), sweeps.matrix.scaling
         assert scaling is not None
+        null = is_null(errors.values, sweeps.matrix.n_full) & (sweeps.matrix.dtype == np.float64)
+        advice = shortfall(errors, null, wanted, scaling, self.hint(sweeps, basis))
+        if wanted.count(errors.values, trace) is None and not advice:
+            advice = f"only {count} components fit the memory limit; increase it"
         return Solution(
-            values[:count], vectors, certificate[:count], trace, moments, scaling,
-            converged=not advice, advice=advice or null_advice(null[:count]),
-            following=float(values[count]) if count < len(values) else None,
-            rows=basis.kept_rows(count) if self.keep_rows else None,
+            errors.values, basis.vectors(count), errors, trace, moments, scaling,
+            converged=not advice, advice=advice or null_advice(null),
+            following=float(basis.values[count]) if count < len(basis.values) else None,
+            rows=basis.kept_rows(count) if basis.has_rows else None,
         )  # fmt: skip
 
     def first_block(self, sweeps: Sweeps, rng: np.random.Generator) -> Array:
-        """Return the block to begin with."""
+        """Return the block to start with."""
         N = sweeps.matrix.n_full
         b = min(self.block_size, N)
         if self.warm_start:
             part = sweeps.thinned(WARM_STEP)
             solver = replace(self, keep_rows=False, warm_start=False, max_sweeps=WARM_SWEEPS)
             try:
-                found = solver.solve(part, Wanted(b, None, WARM_TOL)).vectors
+                found = solver.solve(part, Wanted(b, None, WARM_TOL, "none")).vectors
             except (InputError, NeedsFloat64):
                 # What is wrong with these rows may not be wrong with all of them; if it is, the sweep itself says so.
                 found = np.empty((N, 0))
@@ -146,53 +156,92 @@ class Krylov:
                 return found
         return rng.standard_normal((N, b))
 
-    def done(
-        self, values: Array, residuals: Array, certificate: Array, null: Array, count: int, wanted: Wanted
-    ) -> bool:
-        """Tell whether each component is within the tolerance, and their span is, where a gap sets it apart.
+    def done(self, sweeps: Sweeps, values: Array, errors: Errors, wanted: Wanted) -> bool:
+        """Whether each component is within the tolerance, and their span is, where a gap separates it from the rest.
 
         The part of a component outside the true span has the squared length (r_i theta_i / (theta_i - theta_{k+1}))^2
-        at most (Davis & Kahan). Where the gap is so small that tol cannot tell the two sides apart, it is not asked.
+        at most (Davis & Kahan). A gap too small for tol to separate the two sides is not asked for.
         """
-        if not (certificate[:count] <= wanted.tol)[~null[:count]].all():
+        count = len(errors.values)
+        null = is_null(errors.values, sweeps.matrix.n_full) & (sweeps.matrix.dtype == np.float64)
+        if not (errors.certificate <= wanted.tol)[~null].all():
             return False
-        if wanted.n_components is None or count == len(values) or null[:count].any():
+        if wanted.n_components is None or count == len(values) or null.any():
             return True
-        gap = values[:count] - values[count]
+        gap = errors.values - values[count]
         if gap[-1] <= CLEAR_GAP * wanted.tol * values[count]:
             return True
-        return bool(np.mean((residuals[:count] / gap) ** 2) <= wanted.tol)
+        return bool(np.mean((errors.residuals / gap) ** 2) <= wanted.tol)
 
-    def _statistic(self, block: Array, matrix: Matrix) -> Product | ProductAndRows:
-        Q = block.astype(matrix.dtype)
-        return ProductAndRows(Q) if self.keep_rows else Product(Q)
-
-    def _taken_apart(self, value: Any, basis: Basis) -> Array:
-        """Return the product; the rows, if kept, go to the basis."""
-        if not self.keep_rows:
-            return np.asarray(value)
-        product, rows = value
-        basis.rows.append(np.concatenate(rows))
-        return np.asarray(product)
-
-    def rounding_blocks(self, count: int, values: Array, residuals: Array, floor: float, wanted: Wanted) -> bool:
-        """Tell whether rounding is what keeps the wanted certificates above tol: the residuals have come down to it."""
-        reach = np.maximum(wanted.tol * values[:count] - floor * values[0], 2 * floor * values[0])
-        return bool((residuals[:count] <= reach).all())
-
-    def cure(self, sweeps: Sweeps, basis: Basis) -> str:
-        """Say what keeps the certificates above the tolerance, and what helps."""
+    def hint(self, sweeps: Sweeps, basis: Basis) -> str:
+        """Report what keeps the certificates above the tolerance, and what helps."""
         if sweeps.n_sweeps >= self.max_sweeps:
-            return f"that were {self.max_sweeps} sweeps; raise tol"
+            return f"stopped after max_sweeps={self.max_sweeps}; increase tol"
         if basis.full:
-            return "the basis is as large as the memory limit allows; raise it, or ask for fewer components"
-        return "the eigenvalue is too small beside the largest for double precision; ask for fewer components"
+            return "the basis is as large as the memory limit allows; increase it, or ask for fewer components"
+        return "the eigenvalue is too small relative to the largest for double precision; ask for fewer components"
 
 
-def _note(certificate: Array, count: int | None, values: Array, trace: float) -> str:
-    if count is None:
+def _product(block: Array, sweeps: Sweeps, keep_rows: bool) -> Statistic:
+    Q = block.astype(sweeps.matrix.dtype)
+    return ProductAndRows(Q) if keep_rows else Product(Q)
+
+
+def _product_of(value: Any, basis: Basis) -> Array:
+    """Return the product; the rows, if kept, go to the basis."""
+    if not isinstance(value, tuple):
+        basis.rows = []
+        return np.asarray(value)
+    product, rows = value
+    basis.rows.append(np.concatenate(rows))
+    return np.asarray(product)
+
+
+def measured(
+    sweeps: Sweeps, basis: Basis, probe: Probe | RowProbe | None, count: int, trace: float
+) -> Errors:  # fmt: skip
+    """Return the errors of the leading Ritz pairs: certified, or estimates where float32 tiles have no probe."""
+    matrix, values, residuals = sweeps.matrix, basis.values[:count], basis.residuals(count)
+    if probe is None and matrix.dtype != np.float64:
+        return estimate(values, residuals)
+    # A Ritz vector is a sum over blocks, whose products are rounded separately, and T is made symmetric.
+    blocks = 2 * np.sqrt(basis.n_blocks)
+    floor = blocks * float64_floor(
+        matrix.n_full, chain_of(matrix, Statistic()), trace, matrix.scaling, float(values[0])
+    )  # fmt: skip
+    rows = basis.kept_rows(count) if isinstance(probe, RowProbe) else None
+    return certify(values, basis.vectors(count), residuals, floor, probe, rows, gram=matrix.axis == 1)
+
+
+def limited(errors: Errors, wanted: Wanted) -> bool:
+    """Whether rounding keeps certificates above the tolerance, and residuals have come down to it."""
+    if errors.method == "none":
+        return False
+    target, missed = wanted.tol * errors.values, errors.certificate > wanted.tol
+    if errors.method == "probe":
+        level = np.maximum(HAND_OVER * target, errors.rounding / MARGIN)
+    else:
+        level = np.where(errors.rounding >= target, errors.rounding, -1.0)
+    return bool(missed.any() and (errors.residuals <= level)[missed].all())
+
+
+def check(sweeps: Sweeps, vectors: Array, trace: float) -> tuple[Array, Array, Errors, Array]:
+    """Sweep once in float64 over vectors of a Gram matrix: returns Ritz values and vectors, their errors, and rows.
+
+    The rows A U are the components, so this is the sweep that makes them.
+    """
+    use_float64(sweeps)
+    N, count = vectors.shape
+    basis = Basis(N, count, np.random.default_rng(0))
+    value, _ = sweeps.run(ProductAndRows(basis.start(vectors)), "components")
+    basis.expand(_product_of(value, basis) / (sweeps.matrix.source.shape[0] - 1))
+    return basis.ritz(), basis.vectors(count), measured(sweeps, basis, None, count, trace), basis.kept_rows(count)
+
+
+def _note(errors: Errors | None, values: Array, trace: float) -> str:
+    if errors is None:
         return f"{values.sum() / trace:.1%} of the variance so far"
-    return f"certificate {certificate[:count].max():.1e}"
+    return f"{'estimate' if errors.method == 'none' else 'certificate'} {errors.certificate.max():.1e}"
 
 
 class Basis:
@@ -203,18 +252,24 @@ class Basis:
         self.T = np.zeros((capacity, capacity))
         self.m = 0
         self.b = 0
+        self.n_blocks = 0
         self.full = False
         self.rows: list[Array] = []
         self._rng = rng
 
     @property
     def complete(self) -> bool:
-        """Tell whether V spans the whole space."""
+        """Whether V spans the whole space."""
         return self.m == len(self.V)
 
+    @property
+    def has_rows(self) -> bool:
+        """Whether A V was kept for all of V."""
+        return sum(int(block.shape[1]) for block in self.rows) == self.m
+
     def start(self, block: Array) -> Array:
-        """Begin with the span of this block."""
-        self.m, self.b, self.rows = 0, block.shape[1], []
+        """Start with the span of this block."""
+        self.m, self.b, self.n_blocks, self.rows = 0, block.shape[1], 0, []
         self.V[:, : self.b] = np.linalg.qr(block)[0]
         return self.V[:, : self.b]
 
@@ -232,15 +287,19 @@ class Basis:
         self.T[j:m, j:m] = (H[j:m] + H[j:m].T) / 2
         self.R = R
         self.m = m
+        self.n_blocks += 1
 
-    def ritz(self) -> tuple[Array, Array]:
-        """Return all Ritz values, descending, and their residuals ||S u - theta u||."""
+    def ritz(self) -> Array:
+        """Return all Ritz values, descending."""
         m = self.m
         values, Y = np.linalg.eigh(self.T[:m, :m])
         self.values, self.Y = np.maximum(values[::-1], 0.0), Y[:, ::-1]
         self._Q, self._B = np.linalg.qr(self.R)
-        residuals = np.linalg.norm(self._B @ self.Y[m - self.b :], axis=0)
-        return self.values, residuals if not self.complete else np.zeros(m)
+        return np.asarray(self.values)
+
+    def residuals(self, count: int) -> Array:
+        """Return S u - theta u (N x count) of the leading Ritz pairs, as far as the products are right."""
+        return np.asarray(self.R @ self.Y[self.m - self.b :, :count])
 
     def vectors(self, count: int) -> Array:
         """Return the leading Ritz vectors (N x count)."""
@@ -287,9 +346,9 @@ class Basis:
             block = np.column_stack([block, self._rng.standard_normal((len(block), b - block.shape[1]))])
         return np.asarray(block)
 
-    def restart_from(self, block_size: int) -> Array:
-        """Forget T, and begin again with the best Ritz vectors as first block."""
-        return self.start(self.vectors(min(block_size, self.m)))
+    def restart_from(self, count: int) -> Array:
+        """Discard T, and restart with the best Ritz vectors as first block."""
+        return self.start(self.vectors(min(count, self.m)))
 
 
 def _orthonormal_to(V: Array, block: Array) -> Array:

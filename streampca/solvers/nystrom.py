@@ -23,11 +23,12 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from streampca.accumulators import SCATTER_TILE_LENGTH, Moments, Scatter, symmetric
+from streampca.accumulators import SCATTER_TILE_LENGTH, Moments, Probed, Scatter, Statistic, symmetric
 from streampca.errors import InputError
 from streampca.kernels import Kernel, LandmarkMap
 from streampca.matrix import FeatureMatrix
 from streampca.solvers.base import Wanted, is_null
+from streampca.solvers.certificate import MARGIN, PROBES, SEED, UNIT, Probe, certify, chain_of
 from streampca.solvers.dense import leading_pairs
 from streampca.sweeps import Sweeps
 
@@ -116,10 +117,10 @@ class Spectrum:
         return float(np.maximum(self.values, 0.0).mean())
 
     def span(self, dtype: np.dtype[Any], n: int) -> Span:
-        """Return what K holds above the rounding of tiles of a type, in sums over n samples.
+        """Return the directions of K that sums of products of a type over n samples are likely to resolve.
 
-        Rounding errors of a tile's sums grow as the root of its length, and those of many tiles partly cancel, as
-        `rounding` has it for other solvers; what is summed are squares of centred kernel values.
+        This only chooses directions: a guess at the rounding error, `noise`, decides where to cut. The error of the
+        result is measured.
         """
         m, largest = len(self.K), float(np.abs(np.diagonal(self.K)).max())
         unit, double = (float(np.finfo(t).eps) / 2 for t in (dtype, np.float64))
@@ -143,9 +144,7 @@ class Spectrum:
         middle = np.append(self.means - common, common)
         L = self.values[used]
         faintest = float(L[-1]) if used.any() else np.inf
-        # Errors along many directions are as likely up as down.
-        blur = noise * min(float(np.sum(1 / L)), 4 * float(np.sqrt(np.sum(1 / L**2)))) + 4 * m * double * largest
-        return Span(both, len(L), middle, float(noise), float(blur), faintest, not_positive(self.values[::-1], self.K))
+        return Span(both, len(L), middle, float(noise), faintest, not_positive(self.values[::-1], self.K))
 
 
 @dataclass(frozen=True)
@@ -156,8 +155,7 @@ class Span:
     ----------
     B : (m + 1, r); first the directions of differences of landmarks, `n_differences`, then that of their mean, if any.
     middle : (m + 1,) z of the mean of the landmarks.
-    noise : error of rounding in the covariance of k(x), about: of an eigenvalue, times the squared weights.
-    blur : that of the whole variance in the span.
+    noise : guess at the rounding error of the covariance of k(x), by which directions were chosen.
     faintest : smallest eigenvalue of the centred K that is used.
     advice : what to know.
     """
@@ -166,7 +164,6 @@ class Span:
     n_differences: int
     middle: Array
     noise: float
-    blur: float
     faintest: float
     advice: str
 
@@ -259,8 +256,10 @@ def solve_exact(K: Array, k: int) -> KernelSolution:
     values, U = np.maximum(spectrum.values[:k], 0.0), spectrum.U[:, :k]
     null = is_null(values, n)
     weights = np.where(null, 0.0, U / np.sqrt(np.where(null, 1.0, values)))
-    rounding = 4 * n * np.finfo(np.float64).eps * max(float(np.abs(np.diagonal(K)).max()), float(values[0]) / n)
-    certificate = np.where(null, np.inf, rounding / np.where(null, 1.0, values))
+    # A value of the kernel is a sum over features, of which there may be more than samples.
+    floor = UNIT * (16 + 4 * n) * max(float(np.trace(K)), float(values[0]))
+    errors = certify(values, U, np.zeros_like(U), floor)
+    certificate = np.where(null, np.inf, errors.certificate)
     advice = joined(not_positive(spectrum.values[::-1], K), _null_advice(null))
     values = np.where(null, 0.0, values) / (n - 1)
     return KernelSolution(
@@ -271,34 +270,47 @@ def solve_exact(K: Array, k: int) -> KernelSolution:
 def solve_nystrom(sweeps: Sweeps, kernel: Kernel, landmarks: Array, span: Span, k: int) -> KernelSolution:
     """Return the components in a span of landmarks; one sweep over the matrix of inputs that `sweeps` has."""
     inputs = sweeps.matrix
-    sweeps.matrix = FeatureMatrix.of(inputs, LandmarkMap(kernel, landmarks, with_diagonal=True))
+    # Values of the kernel are float64 in any case; of float32 tiles, their products are float32, with probes.
+    points = LandmarkMap(kernel, landmarks.astype(np.float64), with_diagonal=True)
+    sweeps.matrix = FeatureMatrix.of(inputs, points)
+    G = np.random.default_rng([SEED, span.rank]).standard_normal((span.rank, PROBES))
+    probed = inputs.dtype != np.float64
+    statistic: Statistic = Probed(Scatter(), np.vstack([span.B @ G, np.zeros((1, PROBES))])) if probed else Scatter()
+    chain = chain_of(sweeps.matrix, statistic)
     try:
-        scatter, moments = sweeps.run(Scatter(), "kernel covariance", check=True)
+        value, moments = sweeps.run(statistic, "kernel covariance", check=True)
     finally:
         sweeps.matrix = inputs
     assert moments is not None
     check_finite(moments, kernel)
     n, grown = inputs.source.shape[0], inputs.source.shape[0] / (inputs.source.shape[0] - 1)
+    scatter, H = value if probed else (value, None)
     # The last feature is k(x, x).
     S, centre, diagonal = symmetric(scatter)[:-1, :-1], moments.mean[:-1], float(moments.mean[-1])
     C = span.B.T @ S @ span.B
     C = (C + C.T) / (2 * (n - 1))
+    probe = None if H is None else Probe(G, span.B.T @ H[:-1] / (n - 1))
     in_span = float(np.trace(C))
     shift = span.B.T @ (centre - span.middle)
     # Squared distances from the mean of the landmarks: of all, less what lies in the span.
     distance = diagonal - 2 * centre[-1] + span.middle[-1]
     lost = max(0.0, float(grown * (distance - shift @ shift)) - in_span)
     check_spread(in_span + lost, diagonal)
+    widest = float(np.linalg.norm(span.B[:-1], 2))
+    float64_error = UNIT * (len(S) + chain + 16) * float(np.trace(S)) / (n - 1)
     # Rounding must not hide what is lost.
-    lost += span.blur
+    likely, bound = (0.0, 0.0) if probe is None else _trace_errors(C, probe)
+    lost += 4 * len(S) * UNIT * abs(diagonal) + likely
     values, V, _ = leading_pairs(C, Wanted(min(k + SPARE, span.rank), None, 1.0), in_span)
     weights = span.on_landmarks @ V
-    blur = span.noise * np.square(weights).sum(axis=0)
+    floor = float64_error * widest * np.linalg.norm(span.B @ V, axis=0)
+    errors = certify(values, V, C @ V - V * values, floor, probe)
     # Those that rounding alone may have made are none.
-    sound = np.flatnonzero(values > np.maximum(blur, 64 * np.finfo(np.float64).eps * values[0]))[:k]
+    junk = 2 * errors.rounding / (1.0 if probe is None else MARGIN)
+    sound = np.flatnonzero(values > np.maximum(junk, 64 * np.finfo(np.float64).eps * values[0]))[:k]
     null = np.arange(k) >= len(sound)
-    rounding = np.sqrt(span.noise * blur[sound]) * float(np.linalg.norm(span.B[:-1]))
-    bounds = np.sqrt(lost / values[sound]) + rounding / values[sound]
+    missed = lost + bound + float64_error * float(np.square(span.B).sum())
+    bounds = np.sqrt(missed / values[sound]) + errors.certificate[sound]
     empty = k - len(sound)
     values = np.append(values[sound], np.zeros(empty))
     weights = np.hstack([weights[:, sound], np.zeros((len(landmarks), empty))])
@@ -309,6 +321,18 @@ def solve_nystrom(sweeps: Sweeps, kernel: Kernel, landmarks: Array, span: Span, 
         weights, centre[:-1] + centre[-1], mean_weights, values, certificate, in_span + lost, lost,
         kept, span.rank, joined(span.advice, _null_advice(null)),
     )  # fmt: skip
+
+
+def _trace_errors(C: Array, probe: Probe) -> tuple[float, float]:
+    """Return how far the trace of C, from float32 products, is likely to be above the true one, and a bound on that.
+
+    With E the error of C, g'E g has the mean tr E, and all of p such numbers are below tr E - 2 sqrt(x) ||E||_F -
+    2 x ||E|| with probability e^(-p x) (Laurent & Massart 2000, Ann. Stat. 28, 1302); ||E||_F <= 20 max_j ||E g_j||.
+    """
+    E = C @ probe.G - probe.H
+    quadratic, lengths = np.einsum("ij,ij->j", probe.G, E), np.linalg.norm(E, axis=0)
+    likely = abs(float(quadratic.mean())) + 4 * float(np.sqrt(np.square(lengths).mean() * 2 / PROBES))
+    return likely, max(0.0, float(quadratic.max()) + 10 * MARGIN * float(lengths.max()))
 
 
 def check_finite(moments: Moments, kernel: Kernel) -> None:

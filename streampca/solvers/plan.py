@@ -14,7 +14,8 @@ from streampca.budget import Cut, Footprint, cut, footprint, process_bytes, show
 from streampca.errors import InputError
 from streampca.matrix import Matrix, tile_dtype
 from streampca.scaling import check_choice, divisor_of
-from streampca.solvers.base import Solver
+from streampca.solvers.base import PROBE_TOL, Solver
+from streampca.solvers.certificate import PROBES
 from streampca.solvers.dense import Dense
 from streampca.solvers.krylov import Krylov
 from streampca.solvers.power import Power
@@ -36,7 +37,6 @@ POWER_SWEEPS = 20  # for each component
 # same bits: costs are compared for so many tasks at a time, and the basis may take this share of the memory limit.
 NOMINAL_THREADS = 4
 BASIS_SHARE = 0.2
-FLOAT32_TOL = 1e-5
 # A warm start takes a tenth of the variants, which must be many more than the vectors that it is to find.
 WARM_VARIANTS = 500
 
@@ -209,9 +209,9 @@ def _dense(source: Source, axis: int, k: int | None, process: int, keep_scatter:
     plan = cut(source, axis, partial)
     k = k or N
     copies = 2 + int(keep_scatter and axis == 0) if k < N else 3
-    driver = 8 * N * k + (copies - 1) * partial + _components_bytes(source, axis, k)
+    driver = 8 * N * k + (copies - 1) * partial + components_bytes(source, axis, k)
     need = footprint(source, plan, _tile_bytes(source, Scatter(), N, STRIP), partial, driver, process)
-    need = replace(need, after=_after_bytes(source, axis, k))
+    need = replace(need, after=after_bytes(source, axis, k))
     seconds = source.n_bytes / READ_RATE + n_block * N * N / SCATTER_RATE + 4 / 3 * N**3 / EIGH_RATE
     what = "d x d covariance" if axis == 0 else "n x n Gram matrix (the N < d trick)"
     reason = f"the {what}, {N} x {N}, takes one sweep and {show_bytes(partial)}"
@@ -223,16 +223,17 @@ def _krylov(source: Source, axis: int, k: int | None, process: int, limit: int, 
     n, d = source.shape
     N = source.shape[1 - axis]
     b = min(block_size(k), N)
-    partial = 8 * N * b
+    probes = PROBES if tile_dtype(source.dtype) != np.float64 and tol >= PROBE_TOL else 0
+    partial = 8 * N * (b + probes)
     plan = cut(source, axis, partial)
     least = min(N, (k or b) + 2 * b)
-    # Beside the basis: the product, its residual and their factors, and the Ritz vectors of a restart.
-    others = 8 * N * (5 * b + (k or b))
-    # A tolerance that float32 cannot certify ends in tiles of float64.
-    itemsize = 8 if tol < FLOAT32_TOL else tile_dtype(source.dtype).itemsize
-    tile = itemsize // tile_dtype(source.dtype).itemsize * _tile_bytes(source, Statistic(), N, b)
+    # Next to the basis: the product, its residual and their factors, Ritz vectors and their residuals, and probes.
+    others = 8 * N * (5 * b + 2 * (k or b) + 2 * probes)
+    # A tolerance below what probes can certify ends in float64 tiles.
+    itemsize = 8 if tol < PROBE_TOL else tile_dtype(source.dtype).itemsize
+    tile = _tile_bytes(source, Statistic(), N, b)
     smallest = footprint(
-        source, plan, tile, partial, others + 8 * N * least + _components_bytes(source, axis, k), process
+        source, plan, tile, partial, others + 8 * N * least + components_bytes(source, axis, k), process
     )
     wanted = min(N, max(least, k + 12 * b)) if k is not None else N
     basis = int(np.clip(limit * BASIS_SHARE // (8 * N), least, wanted))
@@ -240,14 +241,15 @@ def _krylov(source: Source, axis: int, k: int | None, process: int, limit: int, 
         basis = least
     # Rows are kept for a somewhat shorter basis: mostly it does not grow as long as that.
     short = min(basis, max(least, (k or b) + 6 * b))
-    rows_bytes = itemsize * source.shape[axis] * (short + b + (k or b))
+    # Probes keep a row of eight bytes and one of four each.
+    rows_bytes = source.shape[axis] * (itemsize * (short + b + 2 * (k or b)) + 12 * probes)
     keep_rows = axis == 1 and k is not None and rows_bytes <= limit * BASIS_SHARE
     if keep_rows:
         basis = short
     need = replace(
         smallest,
         driver=smallest.driver + 8 * N * (basis - least) + (rows_bytes if keep_rows else 0),
-        after=_after_bytes(source, axis, k),
+        after=after_bytes(source, axis, k),
     )
     sweeps = min(KRYLOV_SWEEPS + max(0, int(-math.log10(tol)) - 3), math.ceil(N / b))
     total = sweeps + int(axis == 1 and not keep_rows)
@@ -269,7 +271,7 @@ def _power(source: Source, axis: int, k: int | None, process: int, seed: Any) ->
         plan,
         _tile_bytes(source, Statistic(), N, 1),
         8 * N,
-        8 * N * (count + 8) + _components_bytes(source, axis, k),
+        8 * N * (count + 8) + components_bytes(source, axis, k),
         process,
     )
     sweeps = POWER_SWEEPS * count
@@ -277,21 +279,21 @@ def _power(source: Source, axis: int, k: int | None, process: int, seed: Any) ->
     return Way(Power(seed), "power", plan, need, sweeps + axis, seconds, "the power method with peeling")
 
 
-def _components_bytes(source: Source, axis: int, k: int | None) -> int:
-    """Bytes of the sweep for the d x k components, where they come from eigenvectors of the samples, and of moments."""
-    return source.shape[1] * (2 * tile_dtype(source.dtype).itemsize * ((k or 16) + 1) + 64) if axis == 1 else 0
+def components_bytes(source: Source, axis: int, k: int | None) -> int:
+    """Bytes of the sweep for the d x k components in float64, as a list and joined, and of moments."""
+    return source.shape[1] * (2 * 8 * ((k or 16) + 1) + 64) if axis == 1 else 0
 
 
-def _after_bytes(source: Source, axis: int, k: int | None) -> int:
-    """Bytes of the components as rows in the tiles' type, as they are made orthonormal, and as they are written."""
+def after_bytes(source: Source, axis: int, k: int | None) -> int:
+    """Bytes of the components as rows, as they are made orthonormal, and as they are written."""
     n, d = source.shape
-    return (k or 16) * ((tile_dtype(source.dtype).itemsize + 3 * 8) * d + 3 * 8 * n) + 64 * d if axis == 1 else 0
+    return (k or 16) * (4 * 8 * d + 3 * 8 * n) + 64 * d if axis == 1 else 0
 
 
 def _tile_bytes(source: Source, statistic: Statistic, n_full: int, width: int) -> int:
-    """Bytes of a tile, and of the temporary that its product takes, N x width."""
-    itemsize = tile_dtype(source.dtype).itemsize
-    return itemsize * n_full * (statistic.tile_length(n_full, itemsize) + min(width, n_full))
+    """Bytes of a float64 tile, of its copy in float32, and of the temporary that its product takes, N x width."""
+    copies = 8 if tile_dtype(source.dtype) == np.float64 else 12
+    return n_full * (copies * statistic.tile_length(n_full, 8) + 8 * min(width, n_full))
 
 
 def check_components(n_components: object, shape: tuple[int, int]) -> tuple[int | None, float | None]:

@@ -14,20 +14,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streampca.accumulators import Moments, Product
+from streampca.accumulators import Moments, Product, Statistic
 from streampca.solvers.base import (
     Solution,
     Wanted,
-    certify,
-    cure_of,
-    far_means,
     first_sweep,
     is_null,
     null_advice,
-    rounding,
     shortfall,
     use_float64,
 )
+from streampca.solvers.certificate import certify, chain_of, float64_floor
 from streampca.sweeps import Sweeps
 
 Array = NDArray[Any]
@@ -35,12 +32,12 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Power:
-    """The power method with peeling.
+    """The power method with peeling, on float64 tiles.
 
     Parameters
     ----------
     seed : of the random start.
-    max_sweeps : after which it stops, wherever it is.
+    max_sweeps : limit on the number of sweeps.
     """
 
     seed: int | np.random.SeedSequence | None = 0
@@ -48,79 +45,61 @@ class Power:
 
     def solve(self, sweeps: Sweeps, wanted: Wanted) -> Solution:
         """Return the leading eigenpairs wanted, found one after the other."""
+        use_float64(sweeps)
         rng = np.random.default_rng(self.seed)
         N, n_samples = sweeps.matrix.n_full, sweeps.matrix.source.shape[0]
         V, SV, values = np.empty((N, 0)), np.empty((N, 0)), np.empty(0)
-        moments: Moments | None = None
         v = _start(rng, V)
-        trace = 0.0
+        Sv, moments, trace, _ = first_sweep(sweeps, Product(v[:, None]), "power")
         while True:
-            statistic = Product(v[:, None].astype(sweeps.matrix.dtype))
-            if moments is None:
-                Sv, moments, trace = first_sweep(sweeps, statistic, "power")
-            else:
-                Sv, _ = sweeps.run(statistic, "power")
             Sv = Sv[:, 0] / (n_samples - 1)
             theta = float(v @ Sv)
             # What lies along vectors already found is their error, not that of v.
             rest = Sv - theta * v
             residual = float(np.linalg.norm(rest - V @ (V.T @ rest)))
-            largest = max(theta, *map(float, values), 0.0)
-            floor = (rounding(sweeps, statistic, dense=False) + far_means(sweeps.matrix.scaling, largest)) * largest
+            floor = self._floor(sweeps, trace, max(theta, *map(float, values), 0.0))
             exhausted = sweeps.n_sweeps >= self.max_sweeps
             sweeps.note = f"component {len(values) + 1}, certificate {(residual + floor) / max(theta, 1e-300):.1e}"
-            if residual + floor > wanted.tol * theta and residual <= 2 * floor and use_float64(sweeps, wanted.tol):
-                moments = None
-                if len(values):
-                    # What float32 gave for the vectors found would limit their certificates.
-                    SV, moments, trace = first_sweep(sweeps, Product(V), "power")
-                    SV = SV / (n_samples - 1)
-                continue
             if residual + floor > wanted.tol * theta / 2 and residual > floor and not exhausted:
                 v = _peel(Sv, values, V, v)
-                continue
-            values, V, SV = np.append(values, max(theta, 0.0)), np.column_stack([V, v]), np.column_stack([SV, Sv])
-            if exhausted or len(values) == N or wanted.count(values, trace) is not None:
-                return self._solution(sweeps, wanted, V, SV, trace, moments)
-            v = _start(rng, V)
+            else:
+                values, V, SV = np.append(values, max(theta, 0.0)), np.column_stack([V, v]), np.column_stack([SV, Sv])
+                if exhausted or len(values) == N or wanted.count(values, trace) is not None:
+                    return self._solution(sweeps, wanted, V, SV, trace, moments)
+                v = _start(rng, V)
+            Sv, _ = sweeps.run(Product(v[:, None]), "power")
 
-    def _cure(self, sweeps: Sweeps) -> str:
+    def _floor(self, sweeps: Sweeps, trace: float, largest: float) -> float:
+        matrix = sweeps.matrix
+        return float64_floor(matrix.n_full, chain_of(matrix, Statistic()), trace, matrix.scaling, largest)
+
+    def _hint(self, sweeps: Sweeps) -> str:
         if sweeps.n_sweeps >= self.max_sweeps:
-            return f"that were {self.max_sweeps} sweeps; raise tol, or use solver='krylov'"
-        return "the eigenvalue is too small beside the largest; use solver='krylov' or ask for fewer components"
+            return f"stopped after max_sweeps={self.max_sweeps}; increase tol, or use solver='krylov'"
+        return "the eigenvalue is too small relative to the largest; use solver='krylov' or ask for fewer components"
 
     def _solution(
         self, sweeps: Sweeps, wanted: Wanted, V: Array, SV: Array, trace: float, moments: Moments
     ) -> Solution:
-        """Turn the vectors found into the best ones of their span (Rayleigh-Ritz), in order, with certificates."""
-        # What one vector has of another is small, but grows with the certificates: S V goes along.
+        """Rotate the vectors to the best ones of their span (Rayleigh-Ritz), in order, with certificates."""
+        # What one vector has of another is small, but grows with the certificates: S V is rotated with them.
         V, R = np.linalg.qr(V)
         SV = np.linalg.solve(R.T, SV.T).T
         T = V.T @ SV
         values, Y = np.linalg.eigh((T + T.T) / 2)
         values, Y = np.maximum(values[::-1], 0.0), Y[:, ::-1]
         vectors = V @ Y
-        residuals = np.linalg.norm(SV @ Y - vectors * values, axis=0)
-        largest = float(values[0])
-        floor = rounding(sweeps, Product(V[:, :1]), dense=False) + far_means(sweeps.matrix.scaling, largest)
-        certificate = certify(values, residuals, floor)
-        null = is_null(values, len(V)) & (sweeps.matrix.dtype == np.float64)
-        advice = shortfall(certificate, null, wanted, cure_of(sweeps, largest, wanted, self._cure(sweeps)))
-        if wanted.count(values, trace) is None and not advice:
-            advice = (
-                f"only {len(values)} components were found in {sweeps.n_sweeps} sweeps; use solver='krylov' for more"
-            )
+        # Vectors that were found one after the other are nearly orthonormal: R is nearly diagonal.
+        floor = float(np.linalg.cond(R)) * np.sqrt(len(values)) * self._floor(sweeps, trace, float(values[0]))
+        errors = certify(values, vectors, SV @ Y - vectors * values, floor, gram=sweeps.matrix.axis == 1)
+        null = is_null(values, len(V))
         scaling = sweeps.matrix.scaling
         assert scaling is not None
+        advice = shortfall(errors, null, wanted, scaling, self._hint(sweeps))
+        if wanted.count(values, trace) is None and not advice:
+            advice = f"found only {len(values)} components in {sweeps.n_sweeps} sweeps; use solver='krylov' for more"
         return Solution(
-            values,
-            vectors,
-            certificate,
-            trace,
-            moments,
-            scaling,
-            converged=not advice,
-            advice=advice or null_advice(null),
+            values, vectors, errors, trace, moments, scaling, converged=not advice, advice=advice or null_advice(null)
         )
 
 

@@ -57,26 +57,32 @@ def count_codes(packed: Array, n_samples: int) -> Array:  # pragma: no cover - c
     return counts
 
 
+# What holds two numbers of a type.
+PAIRS = {"float32": np.uint64, "float64": np.complex128}
+
+
 def decode(packed: Array, table: Array, out: Array) -> None:
     """Write table[v, code] of each genotype of row v of packed (t x bytes) into out (t x n_samples, contiguous)."""
-    if out.dtype == np.float32:
-        _decode_pairs(packed, table, out)
-    else:
+    word = PAIRS.get(str(out.dtype))
+    if word is None:
         _decode_each(packed, table, out)
+        return
+    pairs = np.empty((16, 2), out.dtype)
+    _decode_pairs(packed, table, pairs, pairs.reshape(-1).view(word), out)
 
 
 @njit(nogil=True, cache=True)
-def _decode_pairs(packed: Array, table: Array, out: Array) -> None:  # pragma: no cover - compiled
-    """Decode to float32, two genotypes at a time: four bits name one of sixteen pairs, moved as one word."""
+def _decode_pairs(
+    packed: Array, table: Array, pairs: Array, words: Array, out: Array
+) -> None:  # pragma: no cover - compiled
+    """Decode two genotypes at a time: four bits name one of sixteen pairs, which is moved as one word."""
     n_samples = out.shape[1]
     full = n_samples // 4
-    pairs = np.empty((16, 2), table.dtype)
-    words = pairs.reshape(-1).view(np.uint64)
     for v in range(packed.shape[0]):
         for nibble in range(16):
             pairs[nibble, 0] = table[v, nibble & 3]
             pairs[nibble, 1] = table[v, nibble >> 2]
-        row = out[v, : 4 * full].view(np.uint64)
+        row = out[v, : 4 * full].view(words.dtype)
         for j in range(full):
             byte = packed[v, j]
             row[2 * j] = words[byte & 15]
@@ -87,7 +93,7 @@ def _decode_pairs(packed: Array, table: Array, out: Array) -> None:  # pragma: n
 
 @njit(nogil=True, cache=True)
 def _decode_each(packed: Array, table: Array, out: Array) -> None:  # pragma: no cover - compiled
-    """Decode to any type."""
+    """Decode to any type, one genotype at a time."""
     for v in range(packed.shape[0]):
         for s in range(out.shape[1]):
             out[v, s] = table[v, (packed[v, s >> 2] >> (2 * (s & 3))) & 3]

@@ -29,7 +29,7 @@ LARGE_TILE_BYTES = 12 << 20
 # A tile of the scatter is long, so that adding N x N float64 sums costs little beside the product itself.
 SCATTER_TILE_LENGTH = 2048
 # Size of a strip of columns that is centred at a time, in float64: it stays in the cache.
-CENTRE_BYTES = 1 << 20
+CENTRE_BYTES = 1 << 19
 # Entries of the part of a tile that probes take at a time: with eight columns, OpenBLAS multiplies up to 10^6 numbers
 # without packing them first, which takes half the time.
 EXACT_SIZE = 120_000
@@ -81,54 +81,72 @@ def combine_moments(a: Moments, b: Moments) -> Moments:
     )
 
 
-def centre_by_own_mean(raw: Array, T: Array, *, gaps: bool = False) -> Moments:
+def centre_by_own_mean(raw: Array, T: Array, *, gaps: bool = False, scaled: bool = True) -> Moments:
     """Write the columns of raw (samples x features), centred, into T, and return the moments that they had.
 
-    Sums are float64 whatever the type of T: a scale must not carry the rounding of the tile. The first value is
-    subtracted before the mean is formed: a mean 10^6 times the deviation then costs no digits, and a constant column
-    comes out exactly zero. With `gaps`, NaN counts as missing and stands at the mean, zero.
+    The mean is a float64 sum whatever the type of T. So are squares that are to be a scale (`scaled`), which must not
+    carry the rounding of the tile. The first value is subtracted before the mean is formed: a mean 10^6 times the
+    deviation then costs no digits, and a constant column comes out exactly zero. With `gaps`, NaN counts as missing
+    and stands at the mean, zero.
     """
     n_rows, n_features = raw.shape
     moments = Moments.zero(n_features)
-    width = max(16, CENTRE_BYTES // (8 * n_rows))
-    for start in range(0, n_features, width):
-        strip = slice(start, start + width)
-        _centre_strip(raw[:, strip], T[:, strip], gaps, moments, strip)
+    if abs(raw.strides[0]) < abs(raw.strides[1]):
+        width = max(1, CENTRE_BYTES // (8 * n_rows))
+        for start in range(0, n_features, width):
+            _centre(raw, T, slice(start, start + width), n_rows, gaps, scaled, moments)
+    else:
+        _centre(raw, T, slice(0, n_features), max(8, CENTRE_BYTES // (8 * n_features)), gaps, scaled, moments)
     return moments
 
 
-def _centre_strip(raw: Array, T: Array, gaps: bool, moments: Moments, strip: slice) -> None:
-    """Centre a few columns in float64, write them to T in its type, and their moments to their places."""
-    n_rows = len(raw)
-    D = T
-    if T.dtype != np.float64:
-        D = scratch_like("centred", raw, np.float64)
-    absent = np.isnan(raw) if gaps else None
-    if absent is None:
-        first = raw[0].astype(np.float64)
-        moments.count[strip] = n_rows
-    else:
+def _centre(raw: Array, T: Array, columns: slice, step: int, gaps: bool, scaled: bool, moments: Moments) -> None:
+    """Centre some columns, a few rows at a time, and write their moments to their places."""
+    raw, T = raw[:, columns], T[:, columns]
+    blocks = [slice(i, i + step) for i in range(0, len(raw), step)]
+    first = raw[0].astype(np.float64)
+    if gaps:
+        absent = np.isnan(raw)
         first = np.take_along_axis(raw, absent.argmin(axis=0)[None, :], axis=0)[0].astype(np.float64)
         first[np.isnan(first)] = 0
-        moments.missing[strip] = absent.sum(axis=0)
-        moments.count[strip] = n_rows - moments.missing[strip]
-    np.subtract(raw, first, out=D, dtype=np.float64, casting="unsafe")
-    if absent is not None:
-        D[absent] = 0
-    mean = D.sum(axis=0) / np.maximum(moments.count[strip], 1)
-    D -= mean
-    if absent is not None:
-        D[absent] = 0
-    m2 = np.einsum("ij,ij->j", D, D)
-    # Squares that are too small for float64: a feature that varies is not constant.
-    small = m2 < n_rows * np.finfo(np.float64).tiny / np.finfo(np.float64).eps
+        moments.missing[columns] = absent.sum(axis=0)
+    count = len(raw) - moments.missing[columns]
+    total = np.zeros(raw.shape[1])
+    for rows in blocks:
+        D = scratch_like("centred", raw[rows], np.float64)
+        subtract(raw[rows], first, D, gaps)
+        total += np.ones(len(D)) @ D
+    centre = first + total / np.maximum(count, 1)
+    m2 = np.zeros(raw.shape[1])
+    for rows in blocks:
+        D = T[rows]
+        if scaled and T.dtype != np.float64:
+            D = scratch_like("centred", raw[rows], np.float64)
+        subtract(raw[rows], centre, D, gaps)
+        m2 += np.einsum("ij,ij->j", D, D)
+        if D.dtype != T.dtype:
+            T[rows] = D
+    # Squares too small for their type: a feature that varies is not constant.
+    small = m2 < len(raw) * np.finfo(D.dtype).tiny / np.finfo(D.dtype).eps
     if small.any():
-        varies = small & D.any(axis=0)
-        m2[varies] = np.maximum(m2[varies], np.finfo(np.float64).tiny)
-    moments.mean[strip] = first + mean
-    moments.m2[strip] = m2
-    if D is not T:
-        T[:] = D
+        for j in np.flatnonzero(small & T.any(axis=0)):
+            column = T[:, j].astype(np.float64)
+            m2[j] = max(float(column @ column), float(np.finfo(np.float64).tiny))
+    moments.count[columns], moments.mean[columns], moments.m2[columns] = count, centre, m2
+
+
+def subtract(raw: Array, mean: Array, out: Array, gaps: bool = False) -> None:
+    """Write raw - mean; missing values become zero.
+
+    In float32 the mean is taken off in two parts, so that nothing is lost: raw - high is exact where the two are close
+    (Sterbenz), and low is the rest.
+    """
+    high = mean.astype(out.dtype)
+    np.subtract(raw, high, out=out, dtype=out.dtype, casting="unsafe")
+    if out.dtype != np.float64:
+        out -= (mean - high).astype(out.dtype)
+    if gaps:
+        out[np.isnan(out)] = 0
 
 
 def between_means(a: Moments, b: Moments) -> Array:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streampca.accumulators import Moments
+from streampca.accumulators import Moments, subtract
 from streampca.errors import InputError
 from streampca.sources import Axis
 from streampca.sources.genotypes import Filter
@@ -97,22 +97,14 @@ def deviation_of(moments: Moments, n_samples: int) -> Array:
 
 @dataclass(frozen=True)
 class Scaling:
-    """Centre and scale of each feature, known: x -> (x - mean) / scale.
-
-    The mean is kept in two parts, so that taking it off in float32 loses nothing: x - high is exact where the two
-    are close (Sterbenz), and low is what is left.
-    """
+    """Centre and scale of each feature, known: x -> (x - mean) / scale."""
 
     mean: Array
     scale: Array | None = None
 
     def apply(self, T: Array, raw: Array, columns: slice) -> None:
         """Write the centred and scaled columns of raw into the tile T."""
-        mean = self.mean[columns]
-        high = mean.astype(T.dtype)
-        np.subtract(raw, high, out=T, dtype=T.dtype, casting="unsafe")
-        if T.dtype != np.float64:
-            T -= (mean - high).astype(T.dtype)
+        subtract(raw, self.mean[columns], T)
         if self.scale is not None:
             T *= (1.0 / self.scale[columns]).astype(T.dtype)
 

@@ -54,7 +54,7 @@ WARM_STEP = 10  # use one row in ten
 # A gap after the last component, relative to the tolerance, that is worth more sweeps.
 CLEAR_GAP = 4
 # Share of the tolerance that float32 has to reach by its own estimate before float64 takes over.
-HAND_OVER = 0.5
+HAND_OVER = 0.95
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ POWER_SWEEPS = 20  # for each component
 # same bits: costs are compared for so many tasks at a time, and the basis may take this share of the memory limit.
 NOMINAL_THREADS = 4
 BASIS_SHARE = 0.2
+ROWS_SHARE = 0.25  # of the memory limit, for rows of A V that are kept
 # A warm start takes a tenth of the variants, which must be many more than the vectors that it is to find.
 WARM_VARIANTS = 500
 
@@ -243,7 +244,8 @@ def _krylov(source: Source, axis: int, k: int | None, process: int, limit: int, 
     short = min(basis, max(least, (k or b) + 6 * b))
     # Probes keep a row of eight bytes and one of four each.
     rows_bytes = source.shape[axis] * (itemsize * (short + b + 2 * (k or b)) + 12 * probes)
-    keep_rows = axis == 1 and k is not None and rows_bytes <= limit * BASIS_SHARE
+    room = limit - smallest.peak(1) - 8 * N * (short - least)
+    keep_rows = axis == 1 and k is not None and rows_bytes <= min(room, limit * ROWS_SHARE)
     if keep_rows:
         basis = short
     need = replace(

@@ -291,12 +291,13 @@ class Probed(Statistic):
 
     def update(self, value: tuple[Any, Array], A: Array, start: int, exact: Exact | None = None) -> None:
         """Add the share of this tile to both."""
+        # First, while the tile is in the cache.
+        self.statistic.update(value[0], A, start)
         step = max(MIN_EXACT_LENGTH, EXACT_SIZE // A.shape[1])
         for i in range(0, len(A), step):
             rows = slice(i, min(i + step, len(A)))
             B = A[rows] if exact is None else exact(rows, slice(0, A.shape[1]))
             add_product(value[1], B @ self.G, B)
-        self.statistic.update(value[0], A, start)
 
     def combine(self, a: tuple[Any, Array], b: tuple[Any, Array]) -> tuple[Any, Array]:
         """Combine both."""
@@ -323,19 +324,24 @@ class ProbedRows(Statistic):
     ) -> None:
         """Add the share of this tile, and append its rows."""
         inner, K, rows, drawn = value
+        self.statistic.update(inner, A, start)
         # Float32 takes half the memory until the end; these values are exact in both types.
         R = np.random.default_rng([self.seed, start]).standard_normal((len(A), self.G.shape[1]), np.float32)
-        Y, transposed = np.zeros(R.shape), np.array(R.T, np.float64, order="C")
+        Y, R64 = np.zeros(R.shape), R.astype(np.float64)
+        transposed = np.ascontiguousarray(R64.T)
         # Packed genotypes are cut at multiples of four.
         step = max(MIN_EXACT_LENGTH, EXACT_SIZE // max(1, len(A)) // 32 * 32)
         for i in range(0, A.shape[1], step):
             columns = slice(i, min(i + step, A.shape[1]))
             B = A[:, columns] if exact is None else exact(slice(0, len(A)), columns)
             Y += B @ self.G[columns]
-            K.T[:, columns] += transposed @ B
+            # Whichever reads B along its rows is faster.
+            if B.flags.f_contiguous:
+                K[columns] += B.T @ R64
+            else:
+                K.T[:, columns] += transposed @ B
         rows.append(Y)
         drawn.append(R)
-        self.statistic.update(inner, A, start)
 
     def combine(self, a: Any, b: Any) -> Any:
         """Combine the sums, and join the rows."""

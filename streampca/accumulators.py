@@ -81,26 +81,25 @@ def combine_moments(a: Moments, b: Moments) -> Moments:
     )
 
 
-def centre_by_own_mean(raw: Array, T: Array, *, gaps: bool = False, scaled: bool = True) -> Moments:
+def centre_by_own_mean(raw: Array, T: Array, *, gaps: bool = False) -> Moments:
     """Write the columns of raw (samples x features), centred, into T, and return the moments that they had.
 
-    The mean is a float64 sum whatever the type of T. So are squares that are to be a scale (`scaled`), which must not
-    carry the rounding of the tile. The first value is subtracted before the mean is formed: a mean 10^6 times the
-    deviation then costs no digits, and a constant column comes out exactly zero. With `gaps`, NaN counts as missing
-    and stands at the mean, zero.
+    Sums are float64 whatever the type of T: scales and the total variance must not carry the rounding of the tile. The
+    first value is subtracted before the mean is formed: a mean 10^6 times the deviation then costs no digits, and a
+    constant column comes out exactly zero. With `gaps`, NaN counts as missing and stands at the mean, zero.
     """
     n_rows, n_features = raw.shape
     moments = Moments.zero(n_features)
     if abs(raw.strides[0]) < abs(raw.strides[1]):
         width = max(1, CENTRE_BYTES // (8 * n_rows))
         for start in range(0, n_features, width):
-            _centre(raw, T, slice(start, start + width), n_rows, gaps, scaled, moments)
+            _centre(raw, T, slice(start, start + width), n_rows, gaps, moments)
     else:
-        _centre(raw, T, slice(0, n_features), max(8, CENTRE_BYTES // (8 * n_features)), gaps, scaled, moments)
+        _centre(raw, T, slice(0, n_features), max(8, CENTRE_BYTES // (8 * n_features)), gaps, moments)
     return moments
 
 
-def _centre(raw: Array, T: Array, columns: slice, step: int, gaps: bool, scaled: bool, moments: Moments) -> None:
+def _centre(raw: Array, T: Array, columns: slice, step: int, gaps: bool, moments: Moments) -> None:
     """Centre some columns, a few rows at a time, and write their moments to their places."""
     raw, T = raw[:, columns], T[:, columns]
     blocks = [slice(i, i + step) for i in range(0, len(raw), step)]
@@ -119,19 +118,16 @@ def _centre(raw: Array, T: Array, columns: slice, step: int, gaps: bool, scaled:
     centre = first + total / np.maximum(count, 1)
     m2 = np.zeros(raw.shape[1])
     for rows in blocks:
-        D = T[rows]
-        if scaled and T.dtype != np.float64:
-            D = scratch_like("centred", raw[rows], np.float64)
+        D = T[rows] if T.dtype == np.float64 else scratch_like("centred", raw[rows], np.float64)
         subtract(raw[rows], centre, D, gaps)
         m2 += np.einsum("ij,ij->j", D, D)
         if D.dtype != T.dtype:
             T[rows] = D
-    # Squares too small for their type: a feature that varies is not constant.
-    small = m2 < len(raw) * np.finfo(D.dtype).tiny / np.finfo(D.dtype).eps
+    # Squares that are too small for float64: a feature that varies is not constant.
+    tiny = np.finfo(np.float64).tiny
+    small = m2 < tiny
     if small.any():
-        for j in np.flatnonzero(small & T.any(axis=0)):
-            column = T[:, j].astype(np.float64)
-            m2[j] = max(float(column @ column), float(np.finfo(np.float64).tiny))
+        m2[small & T.any(axis=0)] = tiny
     moments.count[columns], moments.mean[columns], moments.m2[columns] = count, centre, m2
 
 

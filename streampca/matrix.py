@@ -213,7 +213,7 @@ class Matrix:
         may_miss = self.source.dtype.kind == "f" and (check or self.missing == "mean")
         moments, defects, listed = None, None, None
         if self.scaling is None:
-            moments = centre_by_own_mean(raw, T, scaled=self.scale == "unit")
+            moments = centre_by_own_mean(raw, T)
             if self.used is not None:
                 # From the values again: far from the mean of all, those of the samples used have lost digits.
                 own = moments.mean + self.used.astype(T.dtype) @ T / self.used.sum()
@@ -227,7 +227,7 @@ class Matrix:
             if check or self.missing == "error":
                 defects = Defects.of(raw, (start, 0) if self.axis == 0 else (0, start))
             if self.scaling is None:
-                moments = centre_by_own_mean(raw, T, gaps=True, scaled=self.scale == "unit")
+                moments = centre_by_own_mean(raw, T, gaps=True)
             elif with_gaps:
                 listed = Gaps.taken(T if self.axis == 0 else T.T)
             else:
@@ -345,7 +345,7 @@ class FeatureMatrix(Matrix):
         for tile in inputs.tiles(start, stop, feature_tile_length(length, inputs.n_full, dtype.itemsize), check):
             F, moments = self.map(tile.A), None
             if self.scaling is None:
-                moments = centre_by_own_mean(F, F, scaled=False)
+                moments = centre_by_own_mean(F, F)
             else:
                 self.scaling.apply(F, F, slice(0, F.shape[1]))
             A = F

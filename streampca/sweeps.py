@@ -28,7 +28,7 @@ from threadpoolctl import ThreadpoolController
 
 from streampca.accumulators import Moments, NoStatistic, Statistic, between_means, combine_moments
 from streampca.errors import MissingValuesError
-from streampca.journal import Records, Span, active_journal
+from streampca.journal import Question, Records, Span, active_journal
 from streampca.matrix import Defects, Matrix
 from streampca.progress import Progress, Step, silent
 from streampca.sources import Source
@@ -243,7 +243,10 @@ class Sweeps:
         if journal is not None:
             asked = {f.name: getattr(self.matrix, f.name) for f in fields(self.matrix) if f.name != "source"}
             data = self._fingerprint()
-            records = journal.sweep({**asked, "data": data, "statistic": statistic, "label": label, "check": check})
+            # A float64 product certifies the vectors that it was made with, and no others.
+            precise = self.matrix.dtype == np.float64 and hasattr(statistic, "Q")
+            asked |= {"data": data, "label": label, "check": check, "statistic": statistic}
+            records = journal.sweep(asked | {"vectors": Question.of(statistic).exact if precise else ""})
             found = records.found()
             journal.count(found, count)
         nodes = Nodes(

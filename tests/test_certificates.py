@@ -12,6 +12,7 @@ from streampca.journal import Journal
 from streampca.models.components import Request, fit_components
 from streampca.solvers import dense
 from streampca.solvers.certificate import MARGIN, PROBES, Errors, Probe, certify, draw_probes
+from streampca.solvers.krylov import Krylov
 from streampca.sources import open_source
 
 
@@ -202,6 +203,47 @@ def test_what_float64_cannot_reach_ends_with_the_smallest_tolerance():
     assert model.n_sweeps_ < 30
 
 
+def test_a_fraction_of_many_components_is_certified_after_the_switch_to_float64():
+    """More vectors are handed over than a block has columns."""
+    spectrum = np.concatenate([30 * 0.9 ** np.arange(4), 0.96 ** np.arange(220)])
+    for shape in ((500, 300), (300, 600)):
+        x = matrix_with_spectrum(*shape, spectrum).astype(np.float32)
+        for tol in (1e-6, 1e-8):
+            model = PCA(0.98, solver="krylov", tol=tol).fit(x)
+            assert model.n_components_ > 32
+            assert_certified(model, x)
+
+
+def test_the_total_variance_is_that_of_float64():
+    x = np.hstack([flags(60_000)[:, :4], 1e-4 * np.random.default_rng(0).standard_normal((60_000, 2))]).astype(
+        np.float32
+    )
+    true = x.astype(np.float64).var(axis=0, ddof=1)
+    for solver in ("covariance", "krylov"):
+        model = PCA(4, solver=solver, tol=1e-6).fit(x)
+        assert model.total_variance_ == pytest.approx(true.sum(), rel=1e-13)
+        assert model.noise_variance_ == pytest.approx(1e-8, rel=0.02)
+        assert np.isfinite(model.score(x[:100]))
+
+
+def test_a_tolerance_that_float32_cannot_reach_is_handed_over_in_time():
+    x = matrix_with_spectrum(1_500, 900, np.geomspace(1, 0.05, 700)).astype(np.float32)
+    model = PCA(6, solver="krylov", tol=1e-9).fit(x)
+    assert model.converged_
+    assert model.n_sweeps_ < 60
+    loose = PCA(6, solver="krylov", tol=1e-9, certificate=False).fit(x)
+    assert loose.converged_
+
+
+def test_residuals_of_gram_solutions_hold_for_the_components():
+    """The residual of one vector has a part along the error of another, larger one, which A stretches."""
+    for seed in range(4):
+        spectrum = np.concatenate([[1.0, 4e-4], 1e-4 * 0.9 ** np.arange(60)])
+        x = matrix_with_spectrum(130, 400, spectrum, seed=seed)
+        blocks = dask.array.from_array(x, chunks=(130, 50))
+        assert_certified(PCA(2, solver="power", tol=0.05).fit(blocks), x)
+
+
 # ---------------------------------------------------------------- resume
 
 
@@ -229,6 +271,22 @@ def test_stopped_between_the_switch_to_float64_and_the_check_gives_the_same_bits
         resumed, _ = fit_components(source, request)
     np.testing.assert_array_equal(resumed.components, whole.components)
     np.testing.assert_array_equal(resumed.certificate, whole.certificate)
+
+
+@pytest.mark.usefixtures("several_partitions")
+def test_float64_products_of_other_vectors_are_not_used(tmp_path, monkeypatch):
+    """As after a restart on a processor that rounds differently: their certificate would be of other vectors."""
+    x = matrix_with_spectrum(900, 60, falling(60, 0.9))
+    source = open_source(dask.array.from_array(x, chunks=(300, 60)))
+    request = Request(3, solver="krylov", tol=1e-8)
+    with Journal(tmp_path).active():
+        fit_components(source, request)
+    first_block = Krylov.first_block
+    monkeypatch.setattr(Krylov, "first_block", lambda *given: first_block(*given) * (1 + 1e-7 * np.arange(60)[:, None]))
+    with Journal(tmp_path).active():
+        found, _ = fit_components(source, request)
+    residual = true_residual(Reference.of(x), found.components, found.explained_variance)
+    assert (residual <= found.certificate).all()
 
 
 def test_a_float64_scatter_needs_no_probe():

@@ -50,7 +50,7 @@ class Request:
     solver : "auto", "covariance", "gram", "krylov" or "power".
     tol : largest certificate allowed.
     certificate : True to certify each component, "exact" to certify by float64 products alone, False for estimates,
-        which leave rounding out.
+        which exclude rounding.
     memory : limit, as "600MB" or in bytes; half of what is available unless given.
     seed : of the random start.
     keep_scatter : hand on the scatter matrix, to merge by, where the solver forms it.

@@ -202,7 +202,10 @@ def summary_of(found: Components, summary: Summary | None) -> Summary:
             "fill them beforehand with the same value everywhere"
         )
     n, d = found.n_samples, len(found.mean)
+    # The diagonal of a float32 scatter is rounded; the squares are float64 sums.
     m2 = np.diag(found.scatter).copy()
+    if found.squares is not None:
+        m2 = found.squares * (1.0 if found.scale is None else found.scale**2)
     count = np.full(d, n, np.int64) - found.missing
     return Summary(
         n, Moments(count, found.mean, m2, found.missing), scatter=found.scatter, probe=found.probe,

@@ -183,7 +183,7 @@ def _linear(draft: Draft, result: xarray.Dataset, a: Mapping[str, Any], k: int) 
 
 
 def _measured(draft: Draft, a: Mapping[str, Any]) -> None:
-    """Say how rounding entered the certificates, if the result records it."""
+    """Report how the certificates were obtained, if the result records it."""
     method = certificate_method(a)
     if method in MEASURED:
         draft.say(MEASURED[method])

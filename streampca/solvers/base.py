@@ -36,13 +36,18 @@ class Wanted:
     Attributes
     ----------
     certificate : "probe" to measure the rounding of float32 products by random vectors, "exact" to end with float64
-        products, "none" for estimates that leave rounding out.
+        products, "none" for estimates that exclude rounding.
     """
 
     n_components: int | None
     fraction: float | None
     tol: float
     certificate: str = "probe"
+
+    @property
+    def certified(self) -> bool:
+        """Whether rounding is measured."""
+        return self.certificate != "none"
 
     @property
     def probes(self) -> bool:
@@ -223,13 +228,11 @@ def is_null(values: Array, n_full: int) -> Array:
     return np.asarray(values <= max(n_full, 64) * np.finfo(np.float64).eps * values[0])
 
 
-def use_float64(sweeps: Sweeps) -> bool:
-    """Switch to float64 tiles; returns False if they are in use already."""
-    if sweeps.matrix.dtype == np.float64:
-        return False
-    logger.info("switching to float64 tiles")
-    sweeps.matrix = replace(sweeps.matrix, dtype=np.dtype(np.float64))
-    return True
+def use_float64(sweeps: Sweeps) -> None:
+    """Switch to float64 tiles."""
+    if sweeps.matrix.dtype != np.float64:
+        logger.info("switching to float64 tiles")
+        sweeps.matrix = replace(sweeps.matrix, dtype=np.dtype(np.float64))
 
 
 def shortfall(errors: Errors, null: Array, wanted: Wanted, scaling: Scaling | None, hint: str) -> str:

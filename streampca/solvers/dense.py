@@ -15,6 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from streampca.accumulators import Moments, Scatter, symmetric
 from streampca.solvers.base import (
+    PROBE_TOL,
     Solution,
     Wanted,
     is_null,
@@ -50,16 +51,18 @@ class Dense:
         if not single:
             use_float64(sweeps)
         solution = self._attempt(sweeps, wanted)
-        if single and not solution.converged:
-            use_float64(sweeps)
-            solution = self._attempt(sweeps, wanted, solution.moments)
-        return solution
+        if not single or solution.converged:
+            return solution
+        moments = solution.moments
+        del solution
+        use_float64(sweeps)
+        return self._attempt(sweeps, wanted, moments)
 
     def _needs_float64(self, sweeps: Sweeps, wanted: Wanted) -> bool:
         """Whether a float64 scatter is cheaper, or the only one that can be certified."""
         matrix = sweeps.matrix
-        if wanted.certificate == "none":
-            return False
+        if not wanted.certified:
+            return wanted.tol < PROBE_TOL
         if matrix.axis == 1:
             many = wanted.n_components is None or wanted.n_components > CHECK_SHARE * matrix.n_full
             return many or not wanted.probes or matrix.n_full <= FLOAT64_ORDER
@@ -90,7 +93,7 @@ class Dense:
         values, vectors, following = leading_pairs(S, wanted, trace)
         chain, rows = chain_of(matrix, Scatter()), None
         errors: Errors
-        if gram and wanted.certificate != "none" and matrix.dtype != np.float64:
+        if gram and wanted.certified and matrix.dtype != np.float64:
             del S, scatter
             values, vectors, errors, rows = check(sweeps, vectors, trace)
         else:

@@ -280,7 +280,7 @@ class FoldKrylov:
                 basis = bases[t]
                 basis.expand(W)
                 values = basis.ritz()
-                floor = 2 * np.sqrt(basis.n_blocks) * fold_floor(sweeps, Statistic(), squares[t], float(values[0]))
+                floor = basis.rounding(k) * fold_floor(sweeps, Statistic(), squares[t], float(values[0]))
                 gram = sweeps.matrix.axis == 1
                 errors = certify(values[:k], basis.vectors(k), basis.residuals(k), floor, gram=gram)
                 null = is_zero(errors, len(basis.V))

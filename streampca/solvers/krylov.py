@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from streampca.accumulators import Moments, Product, ProductAndRows, Statistic
 from streampca.errors import InputError
 from streampca.solvers.base import (
+    PROBE_TOL,
     NeedsFloat64,
     Solution,
     Wanted,
@@ -55,6 +56,7 @@ WARM_STEP = 10  # use one row in ten
 CLEAR_GAP = 4
 # Share of the tolerance that float32 has to reach by its own estimate before float64 takes over.
 HAND_OVER = 0.95
+FLOAT32_REACH = 1e-6  # estimates of float32 products may stall below
 
 
 @dataclass(frozen=True)
@@ -90,15 +92,16 @@ class Krylov:
         block = basis.start(self.first_block(sweeps, rng))
         probes = wanted.probes and (matrix.axis == 0 or self.keep_rows)
         value, moments, trace, probe = first_sweep(sweeps, _product(block, sweeps, self.keep_rows), "krylov", probes)
-        certified = matrix.dtype == np.float64 or probe is not None or wanted.certificate == "none"
-        aim = wanted if certified else replace(wanted, tol=HAND_OVER * wanted.tol)
+        # Float64 has the last word where a certificate is wanted and there is no probe, or float32 does not reach tol.
+        handed_over = matrix.dtype != np.float64 and (wanted.tol < PROBE_TOL or (wanted.certified and probe is None))
+        aim = replace(wanted, tol=max(HAND_OVER * wanted.tol, FLOAT32_REACH)) if handed_over else wanted
         errors = self._iterate(sweeps, basis, value, aim, trace, probe)
-        if wanted.certificate != "none" and matrix.dtype != np.float64:
-            if not certified or (errors.certificate > wanted.tol).any():
-                use_float64(sweeps)
-                block = basis.restart_from(len(errors.values))
-                value, _ = sweeps.run(_product(block, sweeps, matrix.axis == 1), "check")
-                errors = self._iterate(sweeps, basis, value, wanted, trace, None)
+        if handed_over or (probe is not None and (errors.certificate > wanted.tol).any()):
+            use_float64(sweeps)
+            block = basis.restart_from(min(len(errors.values), self.block_size))
+            value, _ = sweeps.run(_product(block, sweeps, matrix.axis == 1), "check")
+            # Rows of float64 are kept for the check alone: those of a whole basis are not in the plan.
+            errors = replace(self, keep_rows=False)._iterate(sweeps, basis, value, wanted, trace, None)
         return self._solution(sweeps, basis, errors, wanted, trace, moments)
 
     def _iterate(
@@ -197,18 +200,13 @@ def _product_of(value: Any, basis: Basis) -> Array:
     return np.asarray(product)
 
 
-def measured(
-    sweeps: Sweeps, basis: Basis, probe: Probe | RowProbe | None, count: int, trace: float
-) -> Errors:  # fmt: skip
+def measured(sweeps: Sweeps, basis: Basis, probe: Probe | RowProbe | None, count: int, trace: float) -> Errors:
     """Return the errors of the leading Ritz pairs: certified, or estimates where float32 tiles have no probe."""
     matrix, values, residuals = sweeps.matrix, basis.values[:count], basis.residuals(count)
     if probe is None and matrix.dtype != np.float64:
         return estimate(values, residuals)
-    # A Ritz vector is a sum over blocks, whose products are rounded separately, and T is made symmetric.
-    blocks = 2 * np.sqrt(basis.n_blocks)
-    floor = blocks * float64_floor(
-        matrix.n_full, chain_of(matrix, Statistic()), trace, matrix.scaling, float(values[0])
-    )  # fmt: skip
+    chain = chain_of(matrix, Statistic())
+    floor = basis.rounding(count) * float64_floor(matrix.n_full, chain, trace, matrix.scaling, float(values[0]))
     rows = basis.kept_rows(count) if isinstance(probe, RowProbe) else None
     return certify(values, basis.vectors(count), residuals, floor, probe, rows, gram=matrix.axis == 1)
 
@@ -252,7 +250,7 @@ class Basis:
         self.T = np.zeros((capacity, capacity))
         self.m = 0
         self.b = 0
-        self.n_blocks = 0
+        self.weights = np.ones(capacity)
         self.full = False
         self.rows: list[Array] = []
         self._rng = rng
@@ -269,7 +267,7 @@ class Basis:
 
     def start(self, block: Array) -> Array:
         """Start with the span of this block."""
-        self.m, self.b, self.n_blocks, self.rows = 0, block.shape[1], 0, []
+        self.m, self.b, self.rows, self.weights = 0, block.shape[1], [], np.ones(self.V.shape[1])
         self.V[:, : self.b] = np.linalg.qr(block)[0]
         return self.V[:, : self.b]
 
@@ -287,7 +285,6 @@ class Basis:
         self.T[j:m, j:m] = (H[j:m] + H[j:m].T) / 2
         self.R = R
         self.m = m
-        self.n_blocks += 1
 
     def ritz(self) -> Array:
         """Return all Ritz values, descending."""
@@ -300,6 +297,13 @@ class Basis:
     def residuals(self, count: int) -> Array:
         """Return S u - theta u (N x count) of the leading Ritz pairs, as far as the products are right."""
         return np.asarray(self.R @ self.Y[self.m - self.b :, :count])
+
+    def rounding(self, count: int) -> Array:
+        """Bound the rounding of S u for the leading Ritz vectors, relative to that of a column as it was swept.
+
+        S u is a sum over the columns of V, whose products were rounded separately, and T was made symmetric.
+        """
+        return 2 * (np.abs(self.Y[:, :count]).T @ self.weights[: self.m])
 
     def vectors(self, count: int) -> Array:
         """Return the leading Ritz vectors (N x count)."""
@@ -325,6 +329,8 @@ class Basis:
                 self.full = True
                 return None
             self.V[:, :keep] = self.vectors(keep)
+            self.weights[:keep] = np.abs(self.Y[:, :keep]).T @ self.weights[: self.m]
+            self.weights[keep:] = 1
             if self.rows:
                 self.rows = [self.kept_rows(keep)]
             self.T[:] = 0

@@ -28,7 +28,7 @@ from streampca.errors import InputError
 from streampca.kernels import Kernel, LandmarkMap
 from streampca.matrix import FeatureMatrix
 from streampca.solvers.base import Wanted, is_null
-from streampca.solvers.certificate import MARGIN, PROBES, SEED, UNIT, Probe, certify, chain_of
+from streampca.solvers.certificate import MARGIN, PROBES, UNIT, Probe, certify, chain_of, draw_probes
 from streampca.solvers.dense import leading_pairs
 from streampca.sweeps import Sweeps
 
@@ -273,7 +273,7 @@ def solve_nystrom(sweeps: Sweeps, kernel: Kernel, landmarks: Array, span: Span, 
     # Values of the kernel are float64 in any case; of float32 tiles, their products are float32, with probes.
     points = LandmarkMap(kernel, landmarks.astype(np.float64), with_diagonal=True)
     sweeps.matrix = FeatureMatrix.of(inputs, points)
-    G = np.random.default_rng([SEED, span.rank]).standard_normal((span.rank, PROBES))
+    G = draw_probes(span.rank)
     probed = inputs.dtype != np.float64
     statistic: Statistic = Probed(Scatter(), np.vstack([span.B @ G, np.zeros((1, PROBES))])) if probed else Scatter()
     chain = chain_of(sweeps.matrix, statistic)
@@ -327,7 +327,7 @@ def _trace_errors(C: Array, probe: Probe) -> tuple[float, float]:
     """Return how far the trace of C, from float32 products, is likely to be above the true one, and a bound on that.
 
     With E the error of C, g'E g has the mean tr E, and all of p such numbers are below tr E - 2 sqrt(x) ||E||_F -
-    2 x ||E|| with probability e^(-p x) (Laurent & Massart 2000, Ann. Stat. 28, 1302); ||E||_F <= 20 max_j ||E g_j||.
+    2 x ||E|| with probability e^(-p x) (Laurent & Massart 2000, Ann. Stat. 28, 1302); ||E||_F <= 30 max_j ||E g_j||.
     """
     E = C @ probe.G - probe.H
     quadratic, lengths = np.einsum("ij,ij->j", probe.G, E), np.linalg.norm(E, axis=0)

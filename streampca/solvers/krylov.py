@@ -303,7 +303,7 @@ class Basis:
 
         S u is a sum over the columns of V, whose products were rounded separately, and T was made symmetric.
         """
-        return 2 * (np.abs(self.Y[:, :count]).T @ self.weights[: self.m])
+        return np.asarray(2 * np.abs(self.Y[:, :count]).T @ self.weights[: self.m])
 
     def vectors(self, count: int) -> Array:
         """Return the leading Ritz vectors (N x count)."""

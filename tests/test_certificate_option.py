@@ -121,10 +121,12 @@ def test_float64_data_are_certified_without_asking():
 
 
 def test_estimates_decide_convergence_where_there_is_no_certificate():
-    # Float32 products cannot certify this tolerance; estimates pass it.
-    model = PCA(3, solver="covariance", tol=1e-12, certificate=False).fit(sample())
+    model = PCA(3, solver="covariance", tol=1e-5, certificate=False).fit(sample())
     assert (model.certificate_method_, model.result_.attrs["tile_dtype"]) == ("none", "float32")
     assert model.converged_
+    # A tighter tolerance takes float64 products, whose certificates cost nothing.
+    tight = PCA(3, solver="covariance", tol=1e-9, certificate=False).fit(sample())
+    assert (tight.certificate_method_, tight.result_.attrs["tile_dtype"]) == ("exact", "float64")
 
 
 def test_batches_and_merged_fits_say_how_they_were_certified():

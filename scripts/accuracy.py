@@ -14,7 +14,7 @@ import xarray
 
 from streampca import InputError, load
 from streampca.assign import Choice, assign
-from streampca.tables import ids_of, read_table, split_column
+from streampca.sources.tables import ids_of, read_table, split_column
 
 METHODS = {"nn": "nearest neighbour", "nb": "naive Bayes", "kde": "kernel densities", "gmm": "groups by BIC"}
 # Pairs of classes that are shown.

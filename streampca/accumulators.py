@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streampca.buffers import scratch, scratch_like
+from streampca.sources.scratch import scratch, scratch_like
 
 Array = NDArray[Any]
 

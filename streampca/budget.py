@@ -15,11 +15,11 @@ import psutil
 from dask.system import CPU_COUNT
 from dask.utils import parse_bytes
 
-from streampca.claims import available_memory
 from streampca.errors import InputError, MemoryLimitError
 from streampca.sources import Source
 from streampca.sources.arrays import DaskSource
 from streampca.sources.genotypes import GenotypeSource
+from streampca.validation import available_memory
 
 # Reads smaller than this are joined; partitions smaller than this are not worth a task.
 SLAB_BYTES = 8 << 20

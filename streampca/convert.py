@@ -20,10 +20,10 @@ from streampca.models.dataset import FORMAT_VERSION
 from streampca.progress import Progress, Step, silent
 from streampca.results import save, writing
 from streampca.sources import PLINK_SUFFIXES, is_genotypes, open_genotypes
+from streampca.sources.completeness import WRITTEN
 from streampca.sources.genotypes import TEXT, GenotypeSource, packed_width, refuse_duplicates
 from streampca.sources.packed import decode
-from streampca.sources.whole import WRITTEN
-from streampca.sources.zarrs import is_zarr
+from streampca.sources.zarr_arrays import is_zarr
 
 Array = NDArray[Any]
 

@@ -20,15 +20,15 @@ import zarr
 from numpy.typing import NDArray
 
 from streampca.budget import show_bytes, thread_count
-from streampca.claims import available_memory
 from streampca.errors import InputError
 from streampca.models.dataset import FORMAT_VERSION
 from streampca.progress import Progress, Step, silent
 from streampca.results import save, text_paths, writing, writing_text
+from streampca.sources.completeness import WRITTEN
 from streampca.sources.genotypes import TEXT
-from streampca.sources.whole import WRITTEN
-from streampca.sources.zarrs import MARKERS
-from streampca.tables import Ids, Table, read_table, split_column
+from streampca.sources.tables import Ids, Table, read_table, split_column
+from streampca.sources.zarr_arrays import MARKERS
+from streampca.validation import available_memory
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from streampca.buffers import scratch
 from streampca.errors import InputError
+from streampca.sources.scratch import scratch
 
 Array = NDArray[Any]
 

@@ -17,13 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streampca.accumulators import LARGE_TILE_BYTES, MIN_TILE_LENGTH, Exact, Moments, centre_by_own_mean
-from streampca.buffers import scratch, scratch_like
 from streampca.errors import InputError, MissingValuesError
 from streampca.gaps import Gaps
 from streampca.kernels import FeatureMap
 from streampca.scaling import Scaling, scale_of
 from streampca.sources import Source
 from streampca.sources.genotypes import Filter, GenotypeSource
+from streampca.sources.scratch import scratch, scratch_like
 
 Array = NDArray[Any]
 

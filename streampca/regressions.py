@@ -24,7 +24,7 @@ from streampca.progress import Progress, silent
 from streampca.results import components_in, save, variant_labels_in
 from streampca.sources import Source
 from streampca.sources.genotypes import VariantSource
-from streampca.tables import Table, read_table, source_ids, split_column
+from streampca.sources.tables import Table, read_table, source_ids, split_column
 
 if TYPE_CHECKING:
     import xarray

@@ -64,10 +64,10 @@ from streampca.solvers.factor_sweeps import Imputation
 from streampca.solvers.factors import Factors, Known
 from streampca.solvers.nystrom import KernelSolution
 from streampca.sources import Axis, Source
+from streampca.sources.completeness import WRITTEN, refuse_damage, written_whole
 from streampca.sources.genotypes import VariantSource
 from streampca.sources.remote import is_url, root_at
-from streampca.sources.whole import WRITTEN, refuse_damage, written_whole
-from streampca.sources.zarrs import arrays_in, check_size, open_store
+from streampca.sources.zarr_arrays import arrays_in, check_size, open_store
 from streampca.stored import (
     ERROR_ARRAYS,
     RESULT_ARRAYS,

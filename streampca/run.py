@@ -27,7 +27,7 @@ from streampca.models.dataset import peak_memory
 from streampca.progress import Progress, Step, logger, silent
 from streampca.results import add_attributes, attributes_in, check_output, check_whole, load, put_in_place, text_paths
 from streampca.sources.remote import check_target, is_url, root_at, upload
-from streampca.tables import Ids, Table, ids_of, read_table, source_ids, split_column
+from streampca.sources.tables import Ids, Table, ids_of, read_table, source_ids, split_column
 from streampca.workplace import Workplace, folder_of, locked, now
 
 if TYPE_CHECKING:

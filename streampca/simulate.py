@@ -11,7 +11,7 @@ import zarr
 from numpy.typing import NDArray
 
 from streampca.progress import Progress, Step, silent
-from streampca.sources.whole import WRITTEN
+from streampca.sources.completeness import WRITTEN
 
 Array = NDArray[Any]
 

@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable, Container, Mapping
 from typing import TYPE_CHECKING, Any
 
-from streampca.claims import refuse_too_large
 from streampca.errors import InputError
+from streampca.validation import refuse_too_large
 
 if TYPE_CHECKING:
     import xarray

@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 import numpy as np
 import xarray as xr
 
-from streampca.tables import Table
+from streampca.sources.tables import Table
 
 HOSTILE = "<script>alert('&\"x')</script>"
 

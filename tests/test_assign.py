@@ -25,7 +25,7 @@ from streampca.cli.labelling import MOST_SHOWN, confusion_lines
 from streampca.cli.labelling import assign as command
 from streampca.results import save, scores_to_store
 from streampca.sources import Axis
-from streampca.tables import Ids, ids_of, read_table
+from streampca.sources.tables import Ids, ids_of, read_table
 
 CENTRES = np.array([[0.0, 0, 0], [4, 0, 0], [0, 5, 0], [4, 6, 3]])
 NAMES = np.array(["ash", "beech", "elm", "oak"])

@@ -19,9 +19,8 @@ from helpers import one_line
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import streampca.claims
+import streampca.validation
 from streampca import InputError
-from streampca.claims import available_memory, refuse_too_large
 from streampca.cli import cli
 from streampca.config import load as load_config
 from streampca.errors import LONGEST_MESSAGE
@@ -32,7 +31,8 @@ from streampca.sources import open_genotypes, open_source
 from streampca.sources.plink1 import read_bim, read_fam
 from streampca.sources.plink2 import read_psam, read_pvar
 from streampca.sources.regions import named_regions
-from streampca.tables import Ids, read_table
+from streampca.sources.tables import Ids, read_table
+from streampca.validation import available_memory, refuse_too_large
 from streampca.workplace import Workplace, status
 
 MODEL = {"kind": "pca", "n_components": 1, "solver": "auto", "seed": 0, "tol": 1e-3}
@@ -82,7 +82,7 @@ def test_a_message_is_one_line_of_bounded_length_whatever_it_quotes():
 
 
 def test_what_claims_more_than_the_memory_there_is_is_refused(monkeypatch):
-    monkeypatch.setattr(streampca.claims, "available_memory", lambda: 10 << 20)
+    monkeypatch.setattr(streampca.validation, "available_memory", lambda: 10 << 20)
     refuse_too_large("x", 4 << 20)
     with pytest.raises(InputError, match=r"x: claims 0.00629 GB, more than half"):
         refuse_too_large("x", 6 << 20)
@@ -90,7 +90,7 @@ def test_what_claims_more_than_the_memory_there_is_is_refused(monkeypatch):
 
 def test_memory_that_is_there_keeps_to_the_limit_of_the_process(monkeypatch):
     free = available_memory()
-    used = streampca.claims.psutil.Process().memory_info().vms
+    used = streampca.validation.psutil.Process().memory_info().vms
     monkeypatch.setattr(resource, "getrlimit", lambda _: (used + (5 << 20), 0))
     assert available_memory() <= min(free, 6 << 20)
 

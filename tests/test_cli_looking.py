@@ -8,7 +8,7 @@ from report_helpers import made_result
 
 from streampca import InputError
 from streampca.cli.looking import _column, _pair
-from streampca.tables import ids_of, read_table
+from streampca.sources.tables import ids_of, read_table
 
 NAMES = [f"s{i}" for i in range(60)]
 

@@ -16,7 +16,7 @@ from streampca import InputError
 from streampca.convert import convert
 from streampca.simulate_genotypes import simulate_genotypes
 from streampca.sources.plink1 import BedSource
-from streampca.sources.vcfzarr import open_vcf_zarr
+from streampca.sources.vcf_zarr import open_vcf_zarr
 
 HAS_VCF = all(importlib.util.find_spec(name) for name in ("bio2zarr", "cyvcf2"))
 LABELS = ("iid", "chromosome", "position", "variant_id", "allele_1", "allele_2")

@@ -29,7 +29,7 @@ from streampca.journal import Journal, read_record
 from streampca.results import load, load_arrays
 from streampca.run import run as execute
 from streampca.simulate import simulate_groups
-from streampca.sources.whole import refuse_damage
+from streampca.sources.completeness import refuse_damage
 
 MODEL = {"kind": "pca", "n_components": 3, "solver": "krylov", "seed": 0, "tol": 1e-7}
 SOURCE = {"missing": "auto", "scale": "auto"}

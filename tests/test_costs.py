@@ -24,7 +24,7 @@ from streampca.solvers.dense import Dense
 from streampca.solvers.krylov import WARM_SWEEPS, Krylov
 from streampca.solvers.plan import Plan
 from streampca.sources.genotypes import Filter
-from streampca.sources.paper import PaperArray, PaperGenotypes, on_paper
+from streampca.sources.shape_only import PaperArray, PaperGenotypes, on_paper
 from streampca.sweeps import Sweeps
 
 NEED = Footprint(process=100, driver=1000, task=20, partial=5, waiting=4, after=0)

@@ -9,7 +9,7 @@ import streampca
 from streampca.errors import InputError
 from streampca.figures import draw_figure, draw_overview, largest_in_bins
 from streampca.simulate_map import kilometres, simulate_map
-from streampca.tables import ids_of, read_table
+from streampca.sources.tables import ids_of, read_table
 
 
 @pytest.fixture(scope="module")

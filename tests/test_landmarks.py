@@ -28,7 +28,7 @@ from streampca.solvers.landmarks import (
     seed_centres,
     systematic,
 )
-from streampca.sources.resident import Resident
+from streampca.sources.cache import Resident
 from streampca.sweeps import Sweeps
 
 RBF = Kernel("rbf", gamma=0.1)

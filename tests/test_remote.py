@@ -25,7 +25,7 @@ from streampca import InputError
 from streampca.results import save
 from streampca.simulate_genotypes import simulate_genotypes
 from streampca.sources import open_genotypes, open_source, remote
-from streampca.sources.zarrs import ZarrSource
+from streampca.sources.zarr_arrays import ZarrSource
 
 
 def exists(url):

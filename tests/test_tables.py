@@ -8,7 +8,7 @@ import xarray
 
 from streampca.errors import InputError
 from streampca.sources import Axis
-from streampca.tables import Ids, Table, ids_of, read_table, source_ids, split_column
+from streampca.sources.tables import Ids, Table, ids_of, read_table, source_ids, split_column
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_codes_of_groups_are_not_taken_for_ids(read, header):
 
 
 def test_ids_far_down_a_table_are_found(read, monkeypatch):
-    monkeypatch.setattr("streampca.tables.LOOKED_AT", 20)
+    monkeypatch.setattr("streampca.sources.tables.LOOKED_AT", 20)
     table = read("id\tpop\n" + "".join(f"s{i}\t{i % 2}\n" for i in range(50)), ["s48", "s49"])
     assert table.label("pop").tolist() == ["0", "1"]
 

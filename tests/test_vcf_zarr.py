@@ -17,7 +17,7 @@ from streampca import InputError
 from streampca.models.components import Request, fit_components
 from streampca.simulate_genotypes import simulate_genotypes
 from streampca.sources.plink1 import BedSource
-from streampca.sources.vcfzarr import VcfZarrSource, is_vcf_zarr, open_vcf_zarr
+from streampca.sources.vcf_zarr import VcfZarrSource, is_vcf_zarr, open_vcf_zarr
 
 FORMATS = pytest.mark.parametrize("zarr_format", [2, 3])
 M = 23

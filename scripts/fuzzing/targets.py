@@ -41,7 +41,7 @@ from streampca.sources.plink1 import read_bim, read_fam
 from streampca.sources.plink2 import read_psam, read_pvar
 from streampca.sources.regions import in_regions, named_regions
 from streampca.sources.selection import select
-from streampca.tables import Ids, read_table
+from streampca.sources.tables import Ids, read_table
 from streampca.workplace import Workplace
 from streampca.workplace import status as status_of
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import xarray
 
     from streampca.assign import Assignment
-    from streampca.tables import Ids
+    from streampca.sources.tables import Ids
 
 # Classes whose table fits a terminal; of more, those that are taken for others are listed, the worst first.
 MOST_SHOWN = 15
@@ -79,7 +79,7 @@ def assign(
     from streampca.assign import Choice
     from streampca.assign import assign as assigned_to
     from streampca.results import load, text_paths
-    from streampca.tables import ids_of
+    from streampca.sources.tables import ids_of
 
     _refuse_unread(options)
     if far is not None and new is None:
@@ -167,7 +167,7 @@ def _labels(
     fitted: xarray.Dataset, path: Path, labels: str | None, needed: bool
 ) -> tuple[Any, str | None]:  # fmt: skip
     """Return a label for each sample, "" where there is none, and how the table matched; None if there are none."""
-    from streampca.tables import ids_of, read_table, split_column
+    from streampca.sources.tables import ids_of, read_table, split_column
 
     if labels is None:
         inside = _labels_in(fitted)

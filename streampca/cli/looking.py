@@ -13,7 +13,7 @@ from streampca.errors import InputError
 if TYPE_CHECKING:
     import xarray
 
-    from streampca.tables import Table
+    from streampca.sources.tables import Table
 
 labels_option = click.option(
     "--labels", help="Table about the samples, joined by id: pops.tsv, or pops.tsv:population to begin with a column."
@@ -80,7 +80,7 @@ def plot(result: str, figure: str, labels: str | None, pcs: str | None, out: Pat
 
 def _table(result: xarray.Dataset, labels: str | None) -> tuple[Table | None, list[str]]:
     """Return the table, in the order of the samples, and the columns that were named."""
-    from streampca.tables import ids_of, read_table, split_column
+    from streampca.sources.tables import ids_of, read_table, split_column
 
     if labels is None:
         return None, []

@@ -130,7 +130,7 @@ def predict(
 def _write_predictions(path: Path, data: Any, names: tuple[str, ...], values: Any) -> None:
     """Write a line for each sample: its ids, and what is predicted."""
     from streampca.results import writing_text
-    from streampca.tables import source_ids
+    from streampca.sources.tables import source_ids
 
     ids = source_ids(data.samples)
     columns = [ids.names] if ids.families is None else [ids.families, ids.names]

@@ -23,7 +23,7 @@ from streampca.solvers.plan import Plan
 from streampca.solvers.power import Power
 from streampca.sources import Source
 from streampca.sources.genotypes import GenotypeSource
-from streampca.sources.paper import PaperArray, PaperGenotypes
+from streampca.sources.shape_only import PaperArray, PaperGenotypes
 from streampca.sweeps import Sweeps, combine, one_blas_thread
 from streampca.tree import Partial
 

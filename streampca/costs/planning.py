@@ -28,7 +28,7 @@ from streampca.solvers.krylov import WARM_SWEEPS, Krylov
 from streampca.solvers.plan import Plan
 from streampca.sources import Source
 from streampca.sources.genotypes import Filter, GenotypeSource
-from streampca.sources.paper import on_paper
+from streampca.sources.shape_only import on_paper
 
 Array = NDArray[Any]
 

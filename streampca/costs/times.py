@@ -14,7 +14,7 @@ from streampca.costs.sizes import Sizes
 from streampca.matrix import Matrix
 from streampca.solvers.krylov import WARM_STEP, WARM_SWEEPS, Krylov
 from streampca.solvers.plan import Plan
-from streampca.sources.paper import PaperArray
+from streampca.sources.shape_only import PaperArray
 from streampca.sweeps import Sweeps
 
 Array = NDArray[Any]

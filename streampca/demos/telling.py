@@ -15,7 +15,7 @@ from streampca.progress import Progress, silent
 from streampca.report import write_report
 from streampca.results import load, save, writing
 from streampca.sources import Source, open_source
-from streampca.tables import ids_of, read_table
+from streampca.sources.tables import ids_of, read_table
 
 Array = NDArray[Any]
 

@@ -14,9 +14,9 @@ from streampca.models.components import Components, also_spent, project
 from streampca.progress import Progress, logger, silent
 from streampca.scaling import check_choice
 from streampca.sources import Source
+from streampca.sources.cache import Resident
 from streampca.sources.genotypes import VariantSource, chromosome
 from streampca.sources.regions import LONG_RANGE_LD, in_regions
-from streampca.sources.resident import Resident
 from streampca.sweeps import Sweeps
 
 Array = NDArray[Any]

@@ -35,10 +35,10 @@ from streampca.solvers.factors import Factors, Known, Posterior
 from streampca.solvers.plan import Plan
 from streampca.sources import Axis, Source
 from streampca.sources.arrays import DaskSource
+from streampca.sources.cache import Resident
+from streampca.sources.float64_view import as_float64
 from streampca.sources.genotypes import VariantSource
-from streampca.sources.heldout import HeldOut
-from streampca.sources.precise import as_float64
-from streampca.sources.resident import Resident
+from streampca.sources.held_out import HeldOut
 from streampca.sweeps import Sweeps, active_client, one_blas_thread
 
 Array = NDArray[Any]

@@ -16,8 +16,8 @@ from streampca.scaling import Scaling
 from streampca.solvers.em import MEMORY
 from streampca.solvers.factor_sweeps import Step
 from streampca.sources import Source
+from streampca.sources.cache import Resident
 from streampca.sources.genotypes import VariantSource
-from streampca.sources.resident import Resident
 from streampca.sweeps import Sweeps, active_client
 
 # What numba and the compiled loops take once they are loaded.

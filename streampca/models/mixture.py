@@ -25,8 +25,8 @@ from streampca.solvers.mixture import MixtureEM, MixtureFit
 from streampca.solvers.mixture_start import CANDIDATES, OVERSAMPLE
 from streampca.solvers.mixture_sums import Flats, LogJoint, Mixture, log_sum
 from streampca.sources import Source
+from streampca.sources.cache import Resident
 from streampca.sources.genotypes import VariantSource
-from streampca.sources.resident import Resident
 from streampca.sweeps import Sweeps, active_client, one_blas_thread
 
 Array = NDArray[Any]

@@ -14,7 +14,7 @@ from streampca.report.markup import Html, payload
 if TYPE_CHECKING:
     import xarray
 
-    from streampca.tables import Table
+    from streampca.sources.tables import Table
 
 Array = NDArray[Any]
 

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from streampca.report.columns import columns_of, first_colour, quantised
 from streampca.report.markup import Html, payload
-from streampca.tables import ids_of
+from streampca.sources.tables import ids_of
 
 if TYPE_CHECKING:
     import xarray
 
-    from streampca.tables import Table
+    from streampca.sources.tables import Table
 
 Array = NDArray[Any]
 

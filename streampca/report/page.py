@@ -31,7 +31,7 @@ from streampca.results import text_paths, writing_text
 if TYPE_CHECKING:
     import xarray
 
-    from streampca.tables import Table
+    from streampca.sources.tables import Table
 
 SCRIPTS = ("start.js", "raster.js", "scatter.js", "selection.js", "loadings.js")
 # The first is what may be loaded at all: nothing.

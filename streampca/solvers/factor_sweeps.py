@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streampca.accumulators import Statistic, add_product
-from streampca.buffers import scratch
 from streampca.gaps import Gaps
 from streampca.scaling import Scaling
 from streampca.solvers.factors import (
@@ -27,6 +26,7 @@ from streampca.solvers.factors import (
     second_moments,
     sum_of,
 )
+from streampca.sources.scratch import scratch
 from streampca.sweeps import Sweeps, one_blas_thread
 
 Array = NDArray[Any]

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streampca.accumulators import Statistic, add_product
-from streampca.buffers import scratch
+from streampca.sources.scratch import scratch
 
 Array = NDArray[Any]
 

@@ -20,8 +20,8 @@ from streampca.solvers.dense import Dense
 from streampca.solvers.krylov import Krylov
 from streampca.solvers.power import Power
 from streampca.sources import Source
+from streampca.sources.cache import Resident
 from streampca.sources.genotypes import GenotypeSource, VariantSource
-from streampca.sources.resident import Resident
 from streampca.sweeps import active_client
 
 SOLVERS = ("auto", "covariance", "gram", "krylov", "power")

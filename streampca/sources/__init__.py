@@ -71,7 +71,7 @@ def _find(data: Any, variable: str | None, sample_dims: tuple[str, ...] | None, 
     if kind.startswith("dask."):
         return DaskSource(data if hasattr(data, "chunks") else data.to_dask_array(lengths=True))
     if kind.startswith("zarr."):
-        from streampca.sources.zarrs import ZarrSource, made_whole
+        from streampca.sources.zarr_arrays import ZarrSource, made_whole
 
         if not hasattr(data, "ndim"):
             raise InputError("a Zarr group was given; give one of its arrays, e.g. group['name']")
@@ -82,7 +82,7 @@ def _find(data: Any, variable: str | None, sample_dims: tuple[str, ...] | None, 
 def is_genotypes(data: Any) -> bool:
     """Tell whether this is, or is the path of, genotypes: by its name and what is there."""
     if _may_be_store(data):
-        from streampca.sources.vcfzarr import is_vcf_zarr
+        from streampca.sources.vcf_zarr import is_vcf_zarr
 
         return not hasattr(data, "ndim") and is_vcf_zarr(data)
     return _plink_path(data) is not None
@@ -133,7 +133,7 @@ def open_genotypes(
 
 def _open_variants(data: Any, variable: str | None, missing_chunks: str) -> VariantSource:
     if _may_be_store(data):
-        from streampca.sources.vcfzarr import open_vcf_zarr
+        from streampca.sources.vcf_zarr import open_vcf_zarr
 
         return open_vcf_zarr(data, variable, missing_chunks)
     path = _plink_path(data)
@@ -174,7 +174,7 @@ def _open_path(location: str, variable: str | None, sample_dims: tuple[str, ...]
         return open_netcdf(path, variable, sample_dims)
     if path.is_file():
         raise InputError(f"{location}: not a known kind of file; give a .bed, .pgen, .npy, .nc or a Zarr store")
-    from streampca.sources.zarrs import is_zarr
+    from streampca.sources.zarr_arrays import is_zarr
 
     if not is_zarr(path):
         what = "is a folder but not a Zarr store" if path.is_dir() else "does not exist"
@@ -184,7 +184,7 @@ def _open_path(location: str, variable: str | None, sample_dims: tuple[str, ...]
 
 def _open_zarr(location: str, variable: str | None, sample_dims: tuple[str, ...] | None, missing_chunks: str) -> Source:
     """Open a Zarr array: by whole chunks where it lies as it is meant, through xarray where it must be decoded."""
-    from streampca.sources.zarrs import ZarrSource, has_labels, open_zarr
+    from streampca.sources.zarr_arrays import ZarrSource, has_labels, open_zarr
 
     array = open_zarr(location, variable, missing_chunks)
     plain = ZarrSource(array)
@@ -224,8 +224,8 @@ def _with_labels(array: Any, dims: tuple[str, ...]) -> Any:
     import dask.array
     import xarray
 
-    from streampca.sources.whole import plain
-    from streampca.sources.zarrs import arrays_beside, check_size, open_store, refuse_many_blocks
+    from streampca.sources.completeness import plain
+    from streampca.sources.zarr_arrays import arrays_beside, check_size, open_store, refuse_many_blocks
 
     group, _, name = array.path.rpartition("/")
     store: Any = array.store

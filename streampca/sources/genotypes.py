@@ -15,9 +15,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from streampca.buffers import scratch
 from streampca.errors import InputError
 from streampca.sources.base import Array, Axis, Source, digest
+from streampca.sources.scratch import scratch
 
 TEXT = np.dtypes.StringDType()
 # Variants of one read where the caller does not say otherwise.

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from streampca.claims import refuse_too_large
 from streampca.errors import InputError
 from streampca.sources.arrays import READ_BYTES, ArraySource, DaskSource
 from streampca.sources.base import Array, Axis, Source, digest, file_stamp
+from streampca.validation import refuse_too_large
 
 NETCDF_SUFFIXES = (".nc", ".nc4", ".cdf", ".netcdf", ".h5")
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from streampca.buffers import scratch
 from streampca.errors import InputError
 from streampca.sources.base import Array
 from streampca.sources.genotypes import TEXT, GenotypeSource, packed_width, refuse_duplicates
+from streampca.sources.scratch import scratch
 
 MAGIC = b"\x6c\x1b\x01"
 # Columns of one line that are counted.

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from streampca.buffers import scratch
 from streampca.errors import InputError
 from streampca.sources.base import Array
 from streampca.sources.genotypes import CHUNK, TEXT, GenotypeSource, packed_width, refuse_duplicates
 from streampca.sources.plink1 import open_binary, read_bim, read_fam
+from streampca.sources.scratch import scratch
 
 # Columns of one line; more are a line without end.
 MOST_COLUMNS = 10_000

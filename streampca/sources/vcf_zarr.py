@@ -17,12 +17,12 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 import zarr
 
-from streampca.buffers import scratch
 from streampca.errors import DAMAGED, InputError, opening, redacted
 from streampca.sources.base import Array
+from streampca.sources.completeness import plain, whole
 from streampca.sources.genotypes import TEXT, GenotypeSource, VariantSource, packed_width, refuse_duplicates
-from streampca.sources.whole import plain, whole
-from streampca.sources.zarrs import ZarrArray, ZarrSource, check_array, check_size, open_store
+from streampca.sources.scratch import scratch
+from streampca.sources.zarr_arrays import ZarrArray, ZarrSource, check_array, check_size, open_store
 
 ZarrGroup: TypeAlias = Any  # zarr.Group, whose types differ from release to release
 

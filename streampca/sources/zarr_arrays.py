@@ -22,12 +22,20 @@ from numcodecs.zstd import Zstd
 from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, ZstdCodec
 from zarr.storage import LocalStore
 
-from streampca.buffers import scratch
-from streampca.claims import refuse_too_large
 from streampca.errors import DAMAGED, InputError, opening, redacted
 from streampca.sources.base import Array, Axis, Source, changed, digest, plain_axes
+from streampca.sources.completeness import (
+    WholeStore,
+    damaged_chunk,
+    has_checksum,
+    missing_chunk,
+    plain,
+    unreadable,
+    whole,
+)
 from streampca.sources.remote import RemoteStore, is_url, open_remote
-from streampca.sources.whole import WholeStore, damaged_chunk, has_checksum, missing_chunk, plain, unreadable, whole
+from streampca.sources.scratch import scratch
+from streampca.validation import refuse_too_large
 
 # Chunks beyond which Dask has no graph of them.
 MOST_BLOCKS = 1_000_000

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streampca.buffers import scratch
 from streampca.sources import PLINK_SUFFIXES, Source
 from streampca.sources.base import digest, plain_axes
 from streampca.sources.genotypes import Filter, GenotypeSource, packed_width
+from streampca.sources.scratch import scratch
 
 Array = NDArray[Any]
 

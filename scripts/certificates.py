@@ -714,11 +714,11 @@ class Emulated(np.ndarray):
 
 def emulate(lanes: int) -> None:
     """Let the statistics of a sweep multiply float32 tiles in lanes."""
-    from streampca import accumulators
+    from streampca.sweep import statistics as accumulators
 
     for name in ("Statistic", "Scatter", "Product", "ProductAndRows"):
         if not hasattr(getattr(accumulators, name, None), "update"):
-            sys.exit(f"streampca.accumulators.{name}.update is missing: adapt the emulated kernels of {__file__}")
+            sys.exit(f"streampca.sweep.statistics.{name}.update is missing: adapt the emulated kernels of {__file__}")
     Emulated.lanes = lanes
     # Their modules are imported when they are asked for, with statistics of their own.
     for name in ("PCA", "PCR", "KernelPCA"):

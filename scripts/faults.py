@@ -22,11 +22,11 @@ from zarr.codecs import BloscCodec, Crc32cCodec, GzipCodec, ZstdCodec
 from streampca import InputError, load
 from streampca.export import export
 from streampca.jobs import Job, open_data
-from streampca.journal import Journal
 from streampca.report import write_report
 from streampca.results import check_whole, components_in, load_arrays, project
 from streampca.simulate_genotypes import simulate_genotypes
 from streampca.sources import open_source
+from streampca.sweep.checkpoint import Journal
 
 Rng = np.random.Generator
 SOURCE = {"missing": "auto", "scale": "auto"}
@@ -302,7 +302,7 @@ def main() -> int:
     with ExitStack() as stack:
         # Small partitions, and data that are read in each sweep.
         for where, value in (
-            ("streampca.budget.SLAB_BYTES", 1 << 12), ("streampca.budget.PARTITION_BYTES", 1 << 14),
+            ("streampca.sweep.memory.SLAB_BYTES", 1 << 12), ("streampca.sweep.memory.PARTITION_BYTES", 1 << 14),
             ("streampca.sources.genotypes.SLAB_BYTES", 1 << 12),
         ):  # fmt: skip
             stack.enter_context(patch(where, value))

@@ -26,9 +26,9 @@ import dask
 from dask.system import CPU_COUNT
 
 import streampca
-from streampca.budget import show_bytes
 from streampca.errors import InputError
 from streampca.progress import logger
+from streampca.sweep.memory import show_bytes
 
 # Seconds: for a scheduler to answer; for its first worker; for jobs and processes to end.
 ANSWER_SECONDS = 30

@@ -11,8 +11,8 @@ import numpy as np
 
 from streampca.errors import InputError
 from streampca.results import load, load_arrays, text_paths, writing_text
-from streampca.scaling import check_choice
 from streampca.stored import ERROR_ARRAYS
+from streampca.sweep.scaling import check_choice
 
 if TYPE_CHECKING:
     import xarray

@@ -19,7 +19,6 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from streampca.budget import show_bytes, thread_count
 from streampca.errors import InputError
 from streampca.models.dataset import FORMAT_VERSION
 from streampca.progress import Progress, Step, silent
@@ -28,6 +27,7 @@ from streampca.sources.completeness import WRITTEN
 from streampca.sources.genotypes import TEXT
 from streampca.sources.tables import Ids, Table, read_table, split_column
 from streampca.sources.zarr_arrays import MARKERS
+from streampca.sweep.memory import show_bytes, thread_count
 from streampca.validation import available_memory
 
 if TYPE_CHECKING:

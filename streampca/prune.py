@@ -28,10 +28,7 @@ from pathlib import Path
 import numpy as np
 from numba import njit
 
-from streampca.budget import thread_count
 from streampca.errors import InputError
-from streampca.journal import active_journal
-from streampca.matrix import moments_of_codes
 from streampca.models.components import without_sparse
 from streampca.progress import Progress, Step, silent
 from streampca.results import text_paths, writing_text
@@ -39,6 +36,9 @@ from streampca.solvers.base import left_out
 from streampca.sources.base import Array
 from streampca.sources.genotypes import Filter, GenotypeSource, chromosome
 from streampca.sources.packed import EVEN, count_codes, count_missing, popcount
+from streampca.sweep.checkpoint import active_journal
+from streampca.sweep.matrix import moments_of_codes
+from streampca.sweep.memory import thread_count
 
 # Squared correlations above the limit by no more than rounding do not count, as in PLINK.
 SLACK = 1 + 2.0**-44

@@ -19,10 +19,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from streampca.accumulators import RowsOf
 from streampca.errors import DAMAGED, InputError, curing_gaps
 from streampca.kernels import Kernel
-from streampca.matrix import Matrix
 from streampca.models.components import (
     Components,
     Request,
@@ -59,7 +57,6 @@ from streampca.models.latent import (
 from streampca.models.latent_plan import imputing_sweeps
 from streampca.models.preimages import RESTORED_ROWS, KernelDenoiser, LinearDenoiser, RidgeMap, check_invertible
 from streampca.progress import Progress, silent
-from streampca.scaling import Scaling
 from streampca.solvers.factor_sweeps import Imputation
 from streampca.solvers.factors import Factors, Known
 from streampca.solvers.nystrom import KernelSolution
@@ -77,7 +74,10 @@ from streampca.stored import (
     check_attributes,
     error_in,
 )
-from streampca.sweeps import Sweeps, active_client
+from streampca.sweep.matrix import Matrix
+from streampca.sweep.scaling import Scaling
+from streampca.sweep.statistics import RowsOf
+from streampca.sweep.sweep import Sweeps, active_client
 
 if TYPE_CHECKING:
     import xarray

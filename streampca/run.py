@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import dask
 
 from streampca import __version__
-from streampca.budget import PROCESS_KEY, memory_limit, process_bytes, show_bytes
 from streampca.config import changed
 from streampca.engine import describe, engine, threads_of
 from streampca.errors import InputError, Stopped, redacted
@@ -28,6 +27,7 @@ from streampca.progress import Progress, Step, logger, silent
 from streampca.results import add_attributes, attributes_in, check_output, check_whole, load, put_in_place, text_paths
 from streampca.sources.remote import check_target, is_url, root_at, upload
 from streampca.sources.tables import Ids, Table, ids_of, read_table, source_ids, split_column
+from streampca.sweep.memory import PROCESS_KEY, memory_limit, process_bytes, show_bytes
 from streampca.workplace import Workplace, folder_of, locked, now
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streampca.budget import thread_count
 from streampca.progress import Progress, Step, silent
+from streampca.sweep.memory import thread_count
 
 Array = NDArray[Any]
 

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streampca.budget import thread_count
 from streampca.progress import Progress, Step, silent
 from streampca.sources.genotypes import packed_width
 from streampca.sources.packed import draw
 from streampca.sources.plink1 import MAGIC
+from streampca.sweep.memory import thread_count
 
 Array = NDArray[Any]
 

@@ -26,8 +26,8 @@ from typing import IO, Any
 import psutil
 
 from streampca.errors import InputError
-from streampca.journal import Journal
 from streampca.progress import Step
+from streampca.sweep.checkpoint import Journal
 
 SUFFIX = ".unfinished"
 # Seconds between two updates of status.json.

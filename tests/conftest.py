@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from s3 import s3, s3_server  # noqa: F401
 
-import streampca.sweeps
+import streampca.sweep.sweep
 from streampca import cli
 
 # Nothing depends on how fast the machine is, and a failure comes again the next time.
@@ -32,15 +32,15 @@ def rng():
 @pytest.fixture
 def small_partitions(monkeypatch):
     """Let a few kilobytes be worth a read and a task of their own, so that small data make many partitions."""
-    monkeypatch.setattr("streampca.budget.SLAB_BYTES", 1 << 10)
-    monkeypatch.setattr("streampca.budget.PARTITION_BYTES", 4 << 10)
+    monkeypatch.setattr("streampca.sweep.memory.SLAB_BYTES", 1 << 10)
+    monkeypatch.setattr("streampca.sweep.memory.PARTITION_BYTES", 4 << 10)
 
 
 @pytest.fixture
 def several_partitions(monkeypatch):
     """Cut small data, genotypes too, into a dozen partitions or more."""
     for name, size in (("SLAB_BYTES", 1 << 12), ("PARTITION_BYTES", 1 << 14)):
-        monkeypatch.setattr(f"streampca.budget.{name}", size)
+        monkeypatch.setattr(f"streampca.sweep.memory.{name}", size)
     monkeypatch.setattr("streampca.sources.genotypes.SLAB_BYTES", 1 << 12)
 
 
@@ -48,13 +48,13 @@ def several_partitions(monkeypatch):
 def begun(monkeypatch):
     """Return the partitions that are worked through by threads, as it happens."""
     seen = []
-    original = streampca.sweeps.run_partition
+    original = streampca.sweep.sweep.run_partition
 
     def watched(matrix, statistic, start, stop, check, block=None):
         seen.append((start, stop))
         return original(matrix, statistic, start, stop, check, block)
 
-    monkeypatch.setattr("streampca.sweeps.run_partition", watched)
+    monkeypatch.setattr("streampca.sweep.sweep.run_partition", watched)
     return seen
 
 

@@ -71,17 +71,21 @@ def _told_apart(statistic: Any) -> str:
 
 def watch() -> None:
     """Cut small data into many partitions, and let each say when it is begun; records and uploaded files, too."""
-    import streampca.budget
-    import streampca.journal
     import streampca.sources.genotypes
     import streampca.sources.remote as remote
-    import streampca.sweeps as sweeps
+    import streampca.sweep.checkpoint
+    import streampca.sweep.memory
+    import streampca.sweep.sweep as sweeps
 
-    streampca.budget.SLAB_BYTES = streampca.sources.genotypes.SLAB_BYTES = SLAB
-    streampca.budget.PARTITION_BYTES = PARTITION
+    streampca.sweep.memory.SLAB_BYTES = streampca.sources.genotypes.SLAB_BYTES = SLAB
+    streampca.sweep.memory.PARTITION_BYTES = PARTITION
     if hasattr(sweeps.run_partition, "__wrapped__"):
         return
-    run_partition, write_record, entity_tag = sweeps.run_partition, streampca.journal.write_record, remote._entity_tag
+    run_partition, write_record, entity_tag = (
+        sweeps.run_partition,
+        streampca.sweep.checkpoint.write_record,
+        remote._entity_tag,
+    )
     delay = float(os.environ.get(DELAY, "0"))
 
     # Workers are sent the name of this function, which is that of the one it stands for.
@@ -100,7 +104,7 @@ def watch() -> None:
         return entity_tag(content)
 
     sweeps.run_partition = watched
-    streampca.journal.write_record = written
+    streampca.sweep.checkpoint.write_record = written
     remote._entity_tag = tagged
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from streampca.models import latent_plan
-from streampca.sweeps import one_blas_thread
+from streampca.sweep.sweep import one_blas_thread
 
 ROWS, COLUMNS = "by samples", "by features"
 CUTS = {ROWS: 0, COLUMNS: 1}

@@ -8,7 +8,7 @@ from helpers import matrix_with_spectrum
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streampca.accumulators import (
+from streampca.sweep.statistics import (
     CrossProduct,
     Moments,
     NoStatistic,
@@ -216,7 +216,7 @@ def test_two_parts_and_the_row_between_their_means_are_the_whole(name, cut, mean
 
 
 def test_scatter_wider_than_a_strip_is_whole(monkeypatch):
-    monkeypatch.setattr("streampca.accumulators.STRIP", 4)
+    monkeypatch.setattr("streampca.sweep.statistics.STRIP", 4)
     x = data(d=11)
     value = Scatter().zero(11)
     Scatter().update(value, x, 0)

@@ -25,13 +25,13 @@ from streampca.cli import cli
 from streampca.config import load as load_config
 from streampca.errors import LONGEST_MESSAGE
 from streampca.jobs import Job, open_data
-from streampca.journal import Journal, read_record
 from streampca.results import load, save
 from streampca.sources import open_genotypes, open_source
 from streampca.sources.plink1 import read_bim, read_fam
 from streampca.sources.plink2 import read_psam, read_pvar
 from streampca.sources.regions import named_regions
 from streampca.sources.tables import Ids, read_table
+from streampca.sweep.checkpoint import Journal, read_record
 from streampca.validation import available_memory, refuse_too_large
 from streampca.workplace import Workplace, status
 

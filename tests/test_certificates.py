@@ -6,14 +6,14 @@ import pytest
 from helpers import Reference, falling, matrix_with_spectrum, true_residual
 
 from streampca import PCA
-from streampca.accumulators import Probed, ProbedRows, Product, ProductAndRows, Scatter
 from streampca.errors import Stopped
-from streampca.journal import Journal
 from streampca.models.components import Request, fit_components
 from streampca.solvers import dense
 from streampca.solvers.certificate import MARGIN, PROBES, Errors, Probe, certify, draw_probes
 from streampca.solvers.krylov import Krylov
 from streampca.sources import open_source
+from streampca.sweep.checkpoint import Journal
+from streampca.sweep.statistics import Probed, ProbedRows, Product, ProductAndRows, Scatter
 
 
 @pytest.fixture(autouse=True)

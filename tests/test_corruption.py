@@ -25,11 +25,11 @@ from streampca.config import load as load_config
 from streampca.convert import convert
 from streampca.errors import redacted
 from streampca.jobs import Job, open_data
-from streampca.journal import Journal, read_record
 from streampca.results import load, load_arrays
 from streampca.run import run as execute
 from streampca.simulate import simulate_groups
 from streampca.sources.completeness import refuse_damage
+from streampca.sweep.checkpoint import Journal, read_record
 
 MODEL = {"kind": "pca", "n_components": 3, "solver": "krylov", "seed": 0, "tol": 1e-7}
 SOURCE = {"missing": "auto", "scale": "auto"}

@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 from helpers import PEAK
 
-from streampca.accumulators import Product, ProductAndRows, Scatter
-from streampca.budget import Cut, Footprint
 from streampca.config import Config
 from streampca.costs import measuring, planned, planning
 from streampca.costs.measuring import CALIBRATION_BYTES, driver_seconds, statistic_of
@@ -25,7 +23,9 @@ from streampca.solvers.krylov import WARM_SWEEPS, Krylov
 from streampca.solvers.plan import Plan
 from streampca.sources.genotypes import Filter
 from streampca.sources.shape_only import PaperArray, PaperGenotypes, on_paper
-from streampca.sweeps import Sweeps
+from streampca.sweep.memory import Cut, Footprint
+from streampca.sweep.statistics import Product, ProductAndRows, Scatter
+from streampca.sweep.sweep import Sweeps
 
 NEED = Footprint(process=100, driver=1000, task=20, partial=5, waiting=4, after=0)
 
@@ -283,7 +283,7 @@ def test_workers_send_no_more_than_the_bound(keep_rows, monkeypatch):
 
     from streampca.engine import engine
 
-    monkeypatch.setattr("streampca.budget.PARTITION_BYTES", 1 << 18)
+    monkeypatch.setattr("streampca.sweep.memory.PARTITION_BYTES", 1 << 18)
     data = PaperGenotypes("x", (2000, 6000))
     source = {"scale": "auto", "missing": "auto"}
     model = {"kind": "pca", "n_components": 4, "solver": "krylov", "seed": 0, "tol": 1e-3}

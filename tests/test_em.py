@@ -23,13 +23,13 @@ from latent_helpers import (
 )
 from scipy.stats import multivariate_normal
 
-from streampca.gaps import Gaps
 from streampca.models.latent_plan import latent_sweeps
 from streampca.progress import silent
-from streampca.scaling import Scaling
 from streampca.solvers.em import EM, ByFeatures, BySamples, ByScatter
 from streampca.solvers.factors import Factors, Packing, Posterior, dimensions
-from streampca.sweeps import one_blas_thread
+from streampca.sweep.missing import Gaps
+from streampca.sweep.scaling import Scaling
+from streampca.sweep.sweep import one_blas_thread
 
 LEAST = 1e-10
 

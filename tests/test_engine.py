@@ -28,7 +28,7 @@ from streampca import engine as engine_module
 from streampca.engine import describe, engine
 from streampca.errors import InputError
 from streampca.jobqueue import _Keeper
-from streampca.sweeps import active_client
+from streampca.sweep.sweep import active_client
 
 with suppress(ImportError):
     import dask_jobqueue  # noqa: F401  its defaults join the configuration here, not in the midst of a test

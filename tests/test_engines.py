@@ -11,7 +11,7 @@ from helpers import falling, matrix_with_spectrum
 
 from streampca import PCA, open_source
 from streampca.models.components import Request, fit_components
-from streampca.sweeps import active_client
+from streampca.sweep.sweep import active_client
 
 ENGINES = ("covariance", "gram", "krylov")
 

@@ -10,12 +10,12 @@ import pytest
 import zarr
 from genotype_helpers import write_bed
 
-from streampca.accumulators import Moments, Product, Scatter
 from streampca.errors import InputError, Stopped
 from streampca.jobs import Job, open_data
-from streampca.journal import Journal, Question, active_journal, read_record, write_record
-from streampca.matrix import Defects
-from streampca.tree import Nodes, Partial, middle_of, parent_of
+from streampca.sweep.checkpoint import Journal, Question, active_journal, read_record, write_record
+from streampca.sweep.matrix import Defects
+from streampca.sweep.merge_tree import Nodes, Partial, middle_of, parent_of
+from streampca.sweep.statistics import Moments, Product, Scatter
 
 SOURCE = {"scale": "auto", "missing": "auto"}
 PCA = {"kind": "pca", "n_components": 3, "tol": 1e-3, "solver": "auto", "seed": 0}
@@ -192,7 +192,14 @@ def test_records_come_back_as_they_were(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["os:system", "builtins:eval", "streampca.journal:Path", "streampca/../x:Y", "streampca.matrix:np.dtype"]
+    "name",
+    [
+        "os:system",
+        "builtins:eval",
+        "streampca.sweep.checkpoint:Path",
+        "streampca/../x:Y",
+        "streampca.sweep.matrix:np.dtype",
+    ],
 )
 def test_nothing_but_our_records_is_made_from_a_file(name, tmp_path):
     tree = json.dumps({"partial": {"record": name, "fields": {}}}).encode()

@@ -23,8 +23,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 from streampca import PCA, InputError, KernelPCA, MemoryLimitError
-from streampca.budget import process_bytes
 from streampca.models import kernel_fit as models
+from streampca.sweep.memory import process_bytes
 
 CHOICES = ("uniform", "kmeans", "leverage")
 

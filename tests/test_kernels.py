@@ -9,11 +9,11 @@ from scipy.spatial.distance import pdist
 from sklearn.metrics import pairwise
 
 from streampca import InputError
-from streampca.accumulators import Scatter, symmetric
 from streampca.kernels import KERNELS, FourierMap, Kernel, LandmarkMap, draw_frequencies, gamma_of
-from streampca.matrix import FeatureMatrix, Matrix
-from streampca.scaling import Scaling
-from streampca.sweeps import Sweeps
+from streampca.sweep.matrix import FeatureMatrix, Matrix
+from streampca.sweep.scaling import Scaling
+from streampca.sweep.statistics import Scatter, symmetric
+from streampca.sweep.sweep import Sweeps
 
 GAMMA, DEGREE, COEF0 = 0.07, 3.0, 0.5
 

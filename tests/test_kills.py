@@ -21,10 +21,10 @@ from s3 import copied
 
 from streampca.config import load as load_config
 from streampca.errors import InputError
-from streampca.journal import read_record
 from streampca.results import load
 from streampca.run import run as run_here
 from streampca.sources import remote
+from streampca.sweep.checkpoint import read_record
 
 KINDS = ("driver", "worker", "all workers", "driver and workers")
 # Seconds that each partition takes more, so that a kill finds others at work.

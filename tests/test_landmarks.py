@@ -11,10 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streampca import InputError, open_source
-from streampca.budget import cut
 from streampca.kernels import Kernel
-from streampca.matrix import Matrix, tile_dtype
-from streampca.scaling import Scaling
 from streampca.solvers import landmarks
 from streampca.solvers.landmarks import (
     Leverage,
@@ -29,7 +26,10 @@ from streampca.solvers.landmarks import (
     systematic,
 )
 from streampca.sources.cache import Resident
-from streampca.sweeps import Sweeps
+from streampca.sweep.matrix import Matrix, tile_dtype
+from streampca.sweep.memory import cut
+from streampca.sweep.scaling import Scaling
+from streampca.sweep.sweep import Sweeps
 
 RBF = Kernel("rbf", gamma=0.1)
 

@@ -12,7 +12,7 @@ import pytest
 from helpers import Reference, assert_same_subspace, sample_data
 
 from streampca import PCA, open_source
-from streampca.budget import MAX_PARTITIONS, cut
+from streampca.sweep.memory import MAX_PARTITIONS, cut
 
 LOAD = Path(__file__).parent.parent / "scripts" / "load.py"
 
@@ -41,8 +41,8 @@ def test_very_many_blocks_are_joined_and_few_are_not(axis, n):
 
 @pytest.mark.parametrize("solver", ["covariance", "gram", "krylov"])
 def test_joined_blocks_give_the_components_of_the_whole(solver, monkeypatch):
-    monkeypatch.setattr("streampca.budget.MAX_PARTITIONS", 4)
-    monkeypatch.setattr("streampca.budget.PARTITION_BYTES", 4096)
+    monkeypatch.setattr("streampca.sweep.memory.MAX_PARTITIONS", 4)
+    monkeypatch.setattr("streampca.sweep.memory.PARTITION_BYTES", 4096)
     x = sample_data()
     found = PCA(3, solver=solver, tol=1e-9).fit(dask.array.from_array(x, chunks=(3, 4)))
     reference = Reference.of(x)

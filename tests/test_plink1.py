@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streampca import InputError, open_genotypes, open_source
-from streampca.scaling import Scaling
 from streampca.sources import packed as p
 from streampca.sources.genotypes import Filter, packed_width
 from streampca.sources.plink1 import BedSource
+from streampca.sweep.scaling import Scaling
 
 SIZES = [*range(1, 10), 31, 32, 33, 64, 65]
 

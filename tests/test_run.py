@@ -20,13 +20,13 @@ from killing import PROCESSES, bits, write_config
 from streampca import __version__
 from streampca.config import load as load_config
 from streampca.errors import InputError, Stopped
-from streampca.journal import Journal, read_record
-from streampca.matrix import Defects
 from streampca.progress import Step
 from streampca.results import load
 from streampca.run import run
-from streampca.sweeps import _compute_on
-from streampca.tree import Nodes, Partial, halves_of
+from streampca.sweep.checkpoint import Journal, read_record
+from streampca.sweep.matrix import Defects
+from streampca.sweep.merge_tree import Nodes, Partial, halves_of
+from streampca.sweep.sweep import _compute_on
 from streampca.workplace import Workplace, folder_of, status
 
 CONFIGS = Path(__file__).parent.parent / "configs"
@@ -410,8 +410,8 @@ def test_a_result_in_its_place_is_whole_even_if_the_data_went(config, data, outp
 
 
 NO_SPACE = {
-    "a checkpoint": "streampca.journal.np.savez",
-    "a checkpoint, flushed": "streampca.journal.os.fsync",
+    "a checkpoint": "streampca.sweep.checkpoint.np.savez",
+    "a checkpoint, flushed": "streampca.sweep.checkpoint.os.fsync",
     "scores": "streampca.results.RowsWriter.__call__",
     "components": "streampca.results._write_arrays",
     "metadata": "streampca.run.add_attributes",

@@ -21,13 +21,13 @@ from hypothesis import strategies as st
 from sklearn.decomposition import PCA as SklearnPCA  # noqa: N811
 
 from streampca import PCA, open_source
-from streampca.budget import cut
-from streampca.matrix import Matrix, tile_dtype
 from streampca.models.components import Request, fit_components
 from streampca.solvers.base import Wanted
 from streampca.solvers.krylov import Krylov
 from streampca.solvers.power import Power
-from streampca.sweeps import Sweeps
+from streampca.sweep.matrix import Matrix, tile_dtype
+from streampca.sweep.memory import cut
+from streampca.sweep.sweep import Sweeps
 
 SOLVERS = ("covariance", "gram", "krylov", "power")
 EPS = np.finfo(np.float64).eps

@@ -16,12 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streampca import PCA, InputError, open_source
-from streampca.accumulators import CrossProduct, Product, Projection, Scatter, symmetric
-from streampca.matrix import Defects, Matrix
 from streampca.models.components import Request, fit_components, project
 from streampca.progress import BarProgress, LogProgress, Step
-from streampca.scaling import Scaling
-from streampca.sweeps import Sweeps
+from streampca.sweep.matrix import Defects, Matrix
+from streampca.sweep.scaling import Scaling
+from streampca.sweep.statistics import CrossProduct, Product, Projection, Scatter, symmetric
+from streampca.sweep.sweep import Sweeps
 
 ENGINES = ("covariance", "gram", "krylov")
 

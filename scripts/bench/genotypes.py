@@ -264,11 +264,11 @@ def streampca_sweep(prefix: str) -> float:
     """Seconds of one sweep of streampca with the scaling known."""
     import dask
 
-    from streampca.accumulators import Product
     from streampca.models.components import Request
     from streampca.solvers.base import first_sweep
     from streampca.sources import open_genotypes
-    from streampca.sweeps import Sweeps
+    from streampca.sweep.statistics import Product
+    from streampca.sweep.sweep import Sweeps
 
     source = open_genotypes(f"{prefix}.bed")
     request = Request(n_components=SWEEP_COMPONENTS, solver="krylov").of(source)
@@ -288,7 +288,7 @@ def work_floor(prefix: str, n: str, m: str) -> None:
     """Time one sweep, a plain read of the file, and the products of a sweep on ready tiles."""
     from threadpoolctl import threadpool_limits
 
-    from streampca.accumulators import Statistic
+    from streampca.sweep.statistics import Statistic
 
     length = Statistic().tile_length(int(n), 4)
     found: dict[str, Any] = {"block": SWEEP_BLOCK, "tile_length": length, "sweep": streampca_sweep(prefix)}

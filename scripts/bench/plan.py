@@ -77,7 +77,7 @@ def work_network(prefix: str, k: str, workers: str) -> None:
     from streampca.engine import engine
     from streampca.jobs import Job, open_data
     from streampca.solvers.base import first_sweep
-    from streampca.sweeps import Sweeps
+    from streampca.sweep.sweep import Sweeps
 
     asked = Config.model_validate(config(Path(prefix), int(k), "processes", Path("unused.zarr")))
     settings = asked.engine.model_copy(update={"workers": int(workers)})

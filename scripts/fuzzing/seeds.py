@@ -205,10 +205,10 @@ def results(folder: Path) -> list[dict[str, bytes]]:
 
 
 def checkpoints(folder: Path) -> list[dict[str, bytes]]:
-    from streampca.accumulators import Moments
-    from streampca.journal import Journal
-    from streampca.matrix import Defects
-    from streampca.tree import Partial
+    from streampca.sweep.checkpoint import Journal
+    from streampca.sweep.matrix import Defects
+    from streampca.sweep.merge_tree import Partial
+    from streampca.sweep.statistics import Moments
 
     journal = Journal(folder / "journal")
     a = np.arange(3.0)

@@ -35,13 +35,13 @@ from streampca.config import load as load_config
 from streampca.convert import convert
 from streampca.errors import InputError
 from streampca.jobs import Job, open_data
-from streampca.journal import Journal, read_record
 from streampca.sources import open_genotypes
 from streampca.sources.plink1 import read_bim, read_fam
 from streampca.sources.plink2 import read_psam, read_pvar
 from streampca.sources.regions import in_regions, named_regions
 from streampca.sources.selection import select
 from streampca.sources.tables import Ids, read_table
+from streampca.sweep.checkpoint import Journal, read_record
 from streampca.workplace import Workplace
 from streampca.workplace import status as status_of
 

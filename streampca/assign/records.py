@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streampca.errors import InputError
-from streampca.scaling import check_choice
+from streampca.sweep.scaling import check_choice
 
 Array = NDArray[Any]
 

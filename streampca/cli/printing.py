@@ -81,8 +81,8 @@ def print_stored(path: str | Path, as_json: bool) -> None:
 
 def print_result(columns: dict[str, Any], eigenvalues: Any, a: dict[str, Any], path: str | Path, as_json: bool) -> None:
     """Print the table of components with their certificates, and what the run took; genotypes have eigenvalues too."""
-    from streampca.budget import show_bytes
     from streampca.stored import certificate_method, error_in
+    from streampca.sweep.memory import show_bytes
 
     if as_json:
         keys = ("kind", "source", "n_samples", "solver", "total_variance", "n_sweeps", "bytes_read", "seconds")
@@ -127,8 +127,8 @@ def _print_error_note(a: dict[str, Any]) -> None:
 
 def print_latent(columns: dict[str, Any], a: dict[str, Any], path: str | Path, as_json: bool) -> None:
     """Print the table of components of a latent model, what it came to, and what the run took."""
-    from streampca.budget import show_bytes
     from streampca.stored import certificate_method, error_in
+    from streampca.sweep.memory import show_bytes
 
     error = error_in(columns)
     if as_json:
@@ -170,7 +170,7 @@ def print_latent(columns: dict[str, Any], a: dict[str, Any], path: str | Path, a
 
 def print_kernel(columns: dict[str, Any], a: dict[str, Any], path: str | Path, as_json: bool) -> None:
     """Print the table of kernel components, what the landmarks keep, and what the run took."""
-    from streampca.budget import show_bytes
+    from streampca.sweep.memory import show_bytes
 
     if as_json:
         keys = (

@@ -166,7 +166,7 @@ def print_regression(
     columns: dict[str, list[Any]], a: Any, path: str | Path, as_json: bool, notes: tuple[str, ...] = ()
 ) -> None:
     """Print the table of targets, and what the run took."""
-    from streampca.budget import show_bytes
+    from streampca.sweep.memory import show_bytes
 
     said = [*notes, *json.loads(a["notes"])]
     if as_json:

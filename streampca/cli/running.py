@@ -71,7 +71,7 @@ def status(result: str, as_json: bool) -> None:
 
 def _lines(found: dict[str, Any]) -> list[tuple[str, str]]:
     """Return what a person wants to know, as pairs of name and text."""
-    from streampca.budget import show_bytes
+    from streampca.sweep.memory import show_bytes
 
     def amount(key: str) -> str:
         return show_bytes(found[key]) if found.get(key) else ""

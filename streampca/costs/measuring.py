@@ -12,10 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streampca.accumulators import Product, ProductAndRows, Projection, Scatter, Statistic
 from streampca.costs.times import Rates
 from streampca.engine import engine
-from streampca.matrix import Defects, Matrix
 from streampca.solvers.base import Wanted, first_sweep
 from streampca.solvers.dense import Dense, leading_pairs
 from streampca.solvers.krylov import Basis, Krylov
@@ -24,8 +22,10 @@ from streampca.solvers.power import Power
 from streampca.sources import Source
 from streampca.sources.genotypes import GenotypeSource
 from streampca.sources.shape_only import PaperArray, PaperGenotypes
-from streampca.sweeps import Sweeps, combine, one_blas_thread
-from streampca.tree import Partial
+from streampca.sweep.matrix import Defects, Matrix
+from streampca.sweep.merge_tree import Partial
+from streampca.sweep.statistics import Product, ProductAndRows, Projection, Scatter, Statistic
+from streampca.sweep.sweep import Sweeps, combine, one_blas_thread
 
 Array = NDArray[Any]
 

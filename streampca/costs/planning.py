@@ -16,7 +16,6 @@ import dask
 from dask.system import CPU_COUNT
 from numpy.typing import NDArray
 
-from streampca.budget import memory_limit, show_bytes
 from streampca.config import Config
 from streampca.costs.measuring import measure, measure_tasks, statistic_of
 from streampca.costs.sizes import Network, Sizes, driver_bytes, network_of, sizes_of, worker_bytes
@@ -29,6 +28,7 @@ from streampca.solvers.plan import Plan
 from streampca.sources import Source
 from streampca.sources.genotypes import Filter, GenotypeSource
 from streampca.sources.shape_only import on_paper
+from streampca.sweep.memory import memory_limit, show_bytes
 
 Array = NDArray[Any]
 

@@ -8,12 +8,12 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from streampca.accumulators import Product, ProductAndRows, Scatter, Statistic
-from streampca.budget import Footprint
 from streampca.solvers.plan import Plan
 from streampca.sources import Source
 from streampca.sources.genotypes import GenotypeSource
-from streampca.tree import middle_of
+from streampca.sweep.memory import Footprint
+from streampca.sweep.merge_tree import middle_of
+from streampca.sweep.statistics import Product, ProductAndRows, Scatter, Statistic
 
 Array = NDArray[Any]
 

@@ -11,11 +11,11 @@ from typing import Any
 from numpy.typing import NDArray
 
 from streampca.costs.sizes import Sizes
-from streampca.matrix import Matrix
 from streampca.solvers.krylov import WARM_STEP, WARM_SWEEPS, Krylov
 from streampca.solvers.plan import Plan
 from streampca.sources.shape_only import PaperArray
-from streampca.sweeps import Sweeps
+from streampca.sweep.matrix import Matrix
+from streampca.sweep.sweep import Sweeps
 
 Array = NDArray[Any]
 

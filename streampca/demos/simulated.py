@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 
-from streampca.budget import memory_limit, show_bytes
 from streampca.demos.telling import Teller
 from streampca.errors import InputError
 from streampca.figures import draw_overview
@@ -15,6 +14,7 @@ from streampca.plots import draw_map
 from streampca.results import load, pca_to_store, writing
 from streampca.simulate import simulate_groups
 from streampca.sources import open_source
+from streampca.sweep.memory import memory_limit, show_bytes
 
 N_FEATURES = 2_000
 N_COMPONENTS = 12

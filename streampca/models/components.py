@@ -10,17 +10,17 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streampca.accumulators import CrossProduct, Projection, Statistic
-from streampca.budget import cut, footprint, memory_limit, process_bytes, thread_count, threads_that_fit
 from streampca.errors import InputError
-from streampca.matrix import Matrix, tile_dtype
 from streampca.progress import Progress, logger, silent
-from streampca.scaling import MISSING, SCALES, Scaling, check_choice
 from streampca.solvers.base import PROBE_TOL, NeedsFloat64, SamplesLeftOut, Solution, Wanted, left_out, total_variance
 from streampca.solvers.plan import Plan, check_components, plan
 from streampca.sources import Axis, Source
 from streampca.sources.genotypes import VariantSource
-from streampca.sweeps import Sweeps, one_blas_thread
+from streampca.sweep.matrix import Matrix, tile_dtype
+from streampca.sweep.memory import cut, footprint, memory_limit, process_bytes, thread_count, threads_that_fit
+from streampca.sweep.scaling import MISSING, SCALES, Scaling, check_choice
+from streampca.sweep.statistics import CrossProduct, Projection, Statistic
+from streampca.sweep.sweep import Sweeps, one_blas_thread
 
 Array = NDArray[Any]
 Variants = TypeVar("Variants", bound=VariantSource)

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streampca.accumulators import Moments
 from streampca.errors import InputError
 from streampca.models.components import Components
 from streampca.models.kernel import KernelComponents
 from streampca.models.latent import Latent
 from streampca.models.streaming import Summary
 from streampca.sources import Axis
+from streampca.sweep.statistics import Moments
 
 if TYPE_CHECKING:
     import xarray

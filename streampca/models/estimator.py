@@ -12,13 +12,13 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
 from streampca.errors import InputError
-from streampca.matrix import Defects
 from streampca.models.genotypes import Match, match_variants
 from streampca.progress import logger
-from streampca.scaling import Scaling
 from streampca.sources import Axis, Source, is_genotypes, open_genotypes, open_source
 from streampca.sources.base import plain_axes
 from streampca.sources.genotypes import VariantSource
+from streampca.sweep.matrix import Defects
+from streampca.sweep.scaling import Scaling
 
 Array = NDArray[Any]
 

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from streampca.errors import InputError
 from streampca.models.components import Components, also_spent, project
 from streampca.progress import Progress, logger, silent
-from streampca.scaling import check_choice
 from streampca.sources import Source
 from streampca.sources.cache import Resident
 from streampca.sources.genotypes import VariantSource, chromosome
 from streampca.sources.regions import LONG_RANGE_LD, in_regions
-from streampca.sweeps import Sweeps
+from streampca.sweep.scaling import check_choice
+from streampca.sweep.sweep import Sweeps
 
 Array = NDArray[Any]
 

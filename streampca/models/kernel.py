@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streampca.accumulators import RowsOf
-from streampca.budget import cut, footprint, memory_limit, process_bytes, thread_count, threads_that_fit
 from streampca.errors import InputError
 from streampca.kernels import KERNELS, MOVABLE, FeatureMap, FourierMap, Kernel, LandmarkMap
-from streampca.matrix import Matrix
 from streampca.models.preimages import RESTORED_ROWS, RidgeMap, Scores
 from streampca.progress import Progress, silent
-from streampca.scaling import MISSING, Scaling, check_choice
 from streampca.solvers.nystrom import KernelSolution
 from streampca.sources import Source
 from streampca.sources.genotypes import VariantSource
-from streampca.sweeps import Sweeps
+from streampca.sweep.matrix import Matrix
+from streampca.sweep.memory import cut, footprint, memory_limit, process_bytes, thread_count, threads_that_fit
+from streampca.sweep.scaling import MISSING, Scaling, check_choice
+from streampca.sweep.statistics import RowsOf
+from streampca.sweep.sweep import Sweeps
 
 Array = NDArray[Any]
 

@@ -9,25 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streampca.accumulators import STRIP, Scatter
-from streampca.budget import (
-    Cut,
-    Footprint,
-    cut,
-    footprint,
-    memory_limit,
-    process_bytes,
-    thread_count,
-    threads_that_fit,
-)
 from streampca.errors import InputError, MemoryLimitError, curing_gaps
 from streampca.kernels import WITHOUT_GAMMA, FourierMap, Kernel, draw_frequencies, gamma_of
-from streampca.matrix import FeatureMatrix, Matrix, feature_tile_length, tile_dtype
 from streampca.models.components import signed
 from streampca.models.kernel import CURE, DEFAULT_LANDMARKS, KernelComponents, KernelRequest
 from streampca.models.preimages import MOST_ANCHORS, fit_ridge
 from streampca.progress import logger
-from streampca.scaling import Scaling
 from streampca.solvers.base import NeedsFloat64, Wanted, know_scaling
 from streampca.solvers.dense import Dense
 from streampca.solvers.krylov import Krylov
@@ -44,7 +31,20 @@ from streampca.solvers.nystrom import (
 )
 from streampca.solvers.plan import Plan, block_size
 from streampca.sources import Source
-from streampca.sweeps import Sweeps, one_blas_thread
+from streampca.sweep.matrix import FeatureMatrix, Matrix, feature_tile_length, tile_dtype
+from streampca.sweep.memory import (
+    Cut,
+    Footprint,
+    cut,
+    footprint,
+    memory_limit,
+    process_bytes,
+    thread_count,
+    threads_that_fit,
+)
+from streampca.sweep.scaling import Scaling
+from streampca.sweep.statistics import STRIP, Scatter
+from streampca.sweep.sweep import Sweeps, one_blas_thread
 
 Array = NDArray[Any]
 

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from streampca.accumulators import RowsOf
 from streampca.errors import InputError, curing_gaps
 from streampca.models.dataset import as_dataset, kernel_attributes, kernel_variables
 from streampca.models.estimator import Estimator, like, samples_like, scaled_block
@@ -28,7 +27,8 @@ from streampca.models.kernel_fit import fit_kernel
 from streampca.models.preimages import RESTORED_ROWS, KernelDenoiser, Scores, pre_images
 from streampca.progress import Progress, silent
 from streampca.sources import Source
-from streampca.sweeps import Sweeps, lazy_rows, one_blas_thread
+from streampca.sweep.statistics import RowsOf
+from streampca.sweep.sweep import Sweeps, lazy_rows, one_blas_thread
 
 if TYPE_CHECKING:
     import xarray

@@ -12,9 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streampca.budget import Cut, Footprint
 from streampca.errors import InputError, MemoryLimitError, MissingValuesError, curing_gaps
-from streampca.matrix import tile_dtype
 from streampca.models.choosing import Choice, bic, closed_likelihood, evidence, simplest
 from streampca.models.components import (
     DEFAULT_TOL,
@@ -28,7 +26,6 @@ from streampca.models.components import (
 from streampca.models.genotypes import Match
 from streampca.models.latent_plan import latent_sweeps, plan_em, process_before
 from streampca.progress import Progress, logger, silent
-from streampca.scaling import SCALES, Scaling, check_choice
 from streampca.solvers.em import EM, LEAST_NOISE, ROUNDING, ByFeatures, BySamples, ByScatter, Fit, least_noise
 from streampca.solvers.factor_sweeps import infer, infer_all
 from streampca.solvers.factors import Factors, Known, Posterior
@@ -39,7 +36,10 @@ from streampca.sources.cache import Resident
 from streampca.sources.float64_view import as_float64
 from streampca.sources.genotypes import VariantSource
 from streampca.sources.held_out import HeldOut
-from streampca.sweeps import Sweeps, active_client, one_blas_thread
+from streampca.sweep.matrix import tile_dtype
+from streampca.sweep.memory import Cut, Footprint
+from streampca.sweep.scaling import SCALES, Scaling, check_choice
+from streampca.sweep.sweep import Sweeps, active_client, one_blas_thread
 
 Array = NDArray[Any]
 

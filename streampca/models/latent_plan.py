@@ -7,18 +7,27 @@ from typing import Any
 
 import numpy as np
 
-from streampca.accumulators import Statistic
-from streampca.budget import Cut, Footprint, cut, footprint, memory_limit, process_bytes, thread_count, threads_that_fit
 from streampca.errors import InputError
-from streampca.matrix import Matrix, tile_dtype
 from streampca.progress import Progress
-from streampca.scaling import Scaling
 from streampca.solvers.em import MEMORY
 from streampca.solvers.factor_sweeps import Step
 from streampca.sources import Source
 from streampca.sources.cache import Resident
 from streampca.sources.genotypes import VariantSource
-from streampca.sweeps import Sweeps, active_client
+from streampca.sweep.matrix import Matrix, tile_dtype
+from streampca.sweep.memory import (
+    Cut,
+    Footprint,
+    cut,
+    footprint,
+    memory_limit,
+    process_bytes,
+    thread_count,
+    threads_that_fit,
+)
+from streampca.sweep.scaling import Scaling
+from streampca.sweep.statistics import Statistic
+from streampca.sweep.sweep import Sweeps, active_client
 
 # What numba and the compiled loops take once they are loaded.
 COMPILED_BYTES = 150 << 20
@@ -63,7 +72,7 @@ def plan_em(
 
 def process_before(gaps: bool) -> int:
     """Bytes of the process now, with the loops that gaps need, loaded or not."""
-    return process_bytes() + (0 if not gaps or "streampca.compiled" in sys.modules else COMPILED_BYTES)
+    return process_bytes() + (0 if not gaps or "streampca.sweep.missing_loops" in sys.modules else COMPILED_BYTES)
 
 
 def _need(source: Source, axis: int, k: int, gaps: bool, itemsize: int, process: int) -> tuple[Cut, Footprint]:
@@ -92,7 +101,7 @@ def _need(source: Source, axis: int, k: int, gaps: bool, itemsize: int, process:
 
 def load_compiled() -> None:
     """Load the compiled loops now, not in the first sweep: plans count what the process holds already."""
-    from streampca.compiled import take_gaps
+    from streampca.sweep.missing_loops import take_gaps
 
     take_gaps(np.zeros((1, 1)), False)
 

@@ -12,14 +12,10 @@ from sklearn.base import DensityMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from streampca.accumulators import Statistic
-from streampca.budget import Cut, Footprint, cut, footprint, memory_limit, process_bytes, thread_count, threads_that_fit
 from streampca.errors import InputError, curing_gaps
-from streampca.matrix import Matrix, tile_dtype
 from streampca.models.components import signed
 from streampca.models.estimator import Opener
 from streampca.progress import Progress, logger, silent
-from streampca.scaling import Scaling, check_choice
 from streampca.solvers.base import NeedsFloat64, know_scaling
 from streampca.solvers.mixture import MixtureEM, MixtureFit
 from streampca.solvers.mixture_start import CANDIDATES, OVERSAMPLE
@@ -27,7 +23,20 @@ from streampca.solvers.mixture_sums import Flats, LogJoint, Mixture, log_sum
 from streampca.sources import Source
 from streampca.sources.cache import Resident
 from streampca.sources.genotypes import VariantSource
-from streampca.sweeps import Sweeps, active_client, one_blas_thread
+from streampca.sweep.matrix import Matrix, tile_dtype
+from streampca.sweep.memory import (
+    Cut,
+    Footprint,
+    cut,
+    footprint,
+    memory_limit,
+    process_bytes,
+    thread_count,
+    threads_that_fit,
+)
+from streampca.sweep.scaling import Scaling, check_choice
+from streampca.sweep.statistics import Statistic
+from streampca.sweep.sweep import Sweeps, active_client, one_blas_thread
 
 Array = NDArray[Any]
 

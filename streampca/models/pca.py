@@ -11,9 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from streampca.budget import memory_limit
 from streampca.errors import InputError
-from streampca.matrix import Defects, tile_dtype
 from streampca.models.components import (
     DEFAULT_TOL,
     Components,
@@ -32,7 +30,9 @@ from streampca.progress import Progress, logger, silent
 from streampca.sources import Source
 from streampca.sources.base import plain_axes
 from streampca.sources.genotypes import VariantSource
-from streampca.sweeps import Sweeps, lazy_rows
+from streampca.sweep.matrix import Defects, tile_dtype
+from streampca.sweep.memory import memory_limit
+from streampca.sweep.sweep import Sweeps, lazy_rows
 
 if TYPE_CHECKING:
     import xarray

@@ -13,7 +13,6 @@ from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
 from streampca.errors import InputError
-from streampca.matrix import tile_dtype
 from streampca.models.components import check_width
 from streampca.models.dataset import as_dataset
 from streampca.models.estimator import Opener, scaled_block
@@ -30,7 +29,8 @@ from streampca.models.regression_request import DEFAULT_FOLDS, REGRESSION_TOL, R
 from streampca.progress import Progress, logger, silent
 from streampca.sources import Source
 from streampca.sources.genotypes import VariantSource
-from streampca.sweeps import lazy_rows
+from streampca.sweep.matrix import tile_dtype
+from streampca.sweep.sweep import lazy_rows
 
 if TYPE_CHECKING:
     import xarray

@@ -13,8 +13,6 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from streampca.errors import InputError, curing_gaps
-from streampca.gaps import Gaps
-from streampca.matrix import Defects, tile_dtype
 from streampca.models.components import DEFAULT_TOL
 from streampca.models.dataset import as_dataset, latent_attributes, latent_variables
 from streampca.models.estimator import Estimator, like, samples_like
@@ -35,7 +33,9 @@ from streampca.solvers.factor_sweeps import samples_of
 from streampca.solvers.factors import Known, Packing, Side
 from streampca.sources import Source
 from streampca.sources.genotypes import VariantSource
-from streampca.sweeps import lazy_rows
+from streampca.sweep.matrix import Defects, tile_dtype
+from streampca.sweep.missing import Gaps
+from streampca.sweep.sweep import lazy_rows
 
 if TYPE_CHECKING:
     import xarray

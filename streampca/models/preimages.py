@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streampca.accumulators import Statistic
 from streampca.errors import InputError
 from streampca.kernels import FeatureMap, Kernel
-from streampca.scaling import Scaling
 from streampca.solvers.nystrom import KernelSolution, eigenpairs, kernel_matrix
-from streampca.sweeps import Sweeps
+from streampca.sweep.scaling import Scaling
+from streampca.sweep.statistics import Statistic
+from streampca.sweep.sweep import Sweeps
 
 if TYPE_CHECKING:
     from streampca.models.kernel import KernelComponents

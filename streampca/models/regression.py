@@ -26,7 +26,7 @@ from streampca.solvers.folds import Design, FoldSolution
 from streampca.solvers.least_squares import least_squares_path
 from streampca.sources import Axis, Source
 from streampca.sources.genotypes import TEXT, VariantSource
-from streampca.sweeps import Sweeps, one_blas_thread
+from streampca.sweep.sweep import Sweeps, one_blas_thread
 
 Array = NDArray[Any]
 

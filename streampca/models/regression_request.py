@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streampca.budget import memory_limit
 from streampca.errors import InputError
 from streampca.models.components import Request
 from streampca.progress import Progress, silent
@@ -17,6 +16,7 @@ from streampca.solvers.fold_plan import fold_plan
 from streampca.solvers.folds import Design
 from streampca.solvers.plan import Plan
 from streampca.sources import Source
+from streampca.sweep.memory import memory_limit
 
 Array = NDArray[Any]
 

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streampca.accumulators import Moments, Scatter, between_means, centre_by_own_mean, combine_moments, symmetric
 from streampca.errors import InputError
 from streampca.models.components import Components, Request, signed
-from streampca.scaling import SCALES, Scaling, check_choice, scale_of
 from streampca.solvers.base import is_null, null_advice, shortfall, total_variance
 from streampca.solvers.certificate import MARGIN, Errors, Probe, certify, certify_matrix, draw_probes, float64_floor
 from streampca.solvers.dense import leading_pairs
-from streampca.sweeps import one_blas_thread
+from streampca.sweep.scaling import SCALES, Scaling, check_choice, scale_of
+from streampca.sweep.statistics import Moments, Scatter, between_means, centre_by_own_mean, combine_moments, symmetric
+from streampca.sweep.sweep import one_blas_thread
 
 Array = NDArray[Any]
 

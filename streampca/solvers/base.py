@@ -14,12 +14,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from streampca.accumulators import Moments, Statistic
 from streampca.errors import InputError
-from streampca.scaling import Scaling, scale_of
 from streampca.solvers.certificate import Errors, Probe, RowProbe, far_means, probe_of, reachable, with_probes
 from streampca.sources.genotypes import Filter
-from streampca.sweeps import Sweeps
+from streampca.sweep.scaling import Scaling, scale_of
+from streampca.sweep.statistics import Moments, Statistic
+from streampca.sweep.sweep import Sweeps
 
 Array = NDArray[Any]
 logger = logging.getLogger("streampca")

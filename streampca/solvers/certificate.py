@@ -32,9 +32,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streampca.accumulators import Probed, ProbedRows, ProductAndRows, Statistic
-from streampca.matrix import Matrix
-from streampca.scaling import Scaling
+from streampca.sweep.matrix import Matrix
+from streampca.sweep.scaling import Scaling
+from streampca.sweep.statistics import Probed, ProbedRows, ProductAndRows, Statistic
 
 Array = NDArray[Any]
 

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from streampca.accumulators import Moments, Scatter, symmetric
 from streampca.solvers.base import (
     PROBE_TOL,
     Solution,
@@ -28,7 +27,8 @@ from streampca.solvers.base import (
 )
 from streampca.solvers.certificate import Errors, RowProbe, certify_matrix, chain_of, float64_floor
 from streampca.solvers.krylov import check
-from streampca.sweeps import Sweeps
+from streampca.sweep.statistics import Moments, Scatter, symmetric
+from streampca.sweep.sweep import Sweeps
 
 Array = NDArray[Any]
 

@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 from streampca.errors import InputError
 from streampca.solvers.factor_sweeps import FeatureStep, SampleStep, e_step_of_all, in_pieces, infer_all
 from streampca.solvers.factors import Factors, Packing, Posterior, Side, dimensions, m_step, second_moments, sum_of
-from streampca.sweeps import Sweeps
+from streampca.sweep.sweep import Sweeps
 
 Array = NDArray[Any]
 

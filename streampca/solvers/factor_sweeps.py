@@ -10,9 +10,6 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streampca.accumulators import Statistic, add_product
-from streampca.gaps import Gaps
-from streampca.scaling import Scaling
 from streampca.solvers.factors import (
     Factors,
     Known,
@@ -27,7 +24,10 @@ from streampca.solvers.factors import (
     sum_of,
 )
 from streampca.sources.scratch import scratch
-from streampca.sweeps import Sweeps, one_blas_thread
+from streampca.sweep.missing import Gaps
+from streampca.sweep.scaling import Scaling
+from streampca.sweep.statistics import Statistic, add_product
+from streampca.sweep.sweep import Sweeps, one_blas_thread
 
 Array = NDArray[Any]
 

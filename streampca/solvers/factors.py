@@ -276,7 +276,7 @@ def e_step(products: Array, off: Array | None, side: Side, factors: Factors) -> 
         logdet = -np.linalg.slogdet(inverse)[1] - k * np.log(factors.common)
         terms = (b * mean).sum(axis=1) / factors.common - logdet
     else:
-        from streampca.compiled import posteriors
+        from streampca.sweep.missing_loops import posteriors
 
         mean, covariance, terms = np.empty((len(left), k)), np.empty((len(left), width)), np.empty(len(left))
         posteriors(left, products, factors.common, mean, covariance, terms)
@@ -297,7 +297,7 @@ def m_step(products: Array, off: Array | None, total: Array) -> tuple[Array, Arr
     if off is None:
         S = Packing(products.shape[1]).unpacked(left[:, :-1])[0]
         return np.linalg.solve(S, products.T).T, count
-    from streampca.compiled import regressions
+    from streampca.sweep.missing_loops import regressions
 
     both = np.empty_like(products, order="C")
     regressions(left, products, both)

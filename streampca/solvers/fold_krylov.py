@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streampca.accumulators import Moments, Product, Statistic, add_product
 from streampca.solvers.base import first_sweep, shortfall
 from streampca.solvers.certificate import certify
 from streampca.solvers.dense import TOO_SMALL
@@ -39,7 +38,8 @@ from streampca.solvers.folds import (
     trained_on,
 )
 from streampca.solvers.krylov import Basis, Krylov, limited
-from streampca.sweeps import Sweeps
+from streampca.sweep.statistics import Moments, Product, Statistic, add_product
+from streampca.sweep.sweep import Sweeps
 
 Array = NDArray[Any]
 Blocks = dict[int, Array]

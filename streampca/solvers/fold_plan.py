@@ -8,10 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from streampca.accumulators import STRIP, Scatter, Statistic
-from streampca.budget import cut, footprint, process_bytes, show_bytes
 from streampca.errors import InputError
-from streampca.scaling import check_choice
 from streampca.solvers.fold_krylov import FoldKrylov
 from streampca.solvers.folds import FoldGram, FoldScatters
 from streampca.solvers.plan import (
@@ -31,6 +28,9 @@ from streampca.solvers.plan import (
 )
 from streampca.sources import Source
 from streampca.sources.genotypes import GenotypeSource, VariantSource
+from streampca.sweep.memory import cut, footprint, process_bytes, show_bytes
+from streampca.sweep.scaling import check_choice
+from streampca.sweep.statistics import STRIP, Scatter, Statistic
 
 FOLD_SOLVERS = ("auto", "covariance", "gram", "krylov")
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streampca.accumulators import Moments, Scatter, Statistic
-from streampca.scaling import Scaling
 from streampca.solvers.base import know_scaling
-from streampca.sweeps import Sweeps
+from streampca.sweep.scaling import Scaling
+from streampca.sweep.statistics import Moments, Scatter, Statistic
+from streampca.sweep.sweep import Sweeps
 
 Array = NDArray[Any]
 

@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streampca.accumulators import Moments, Projection, Scatter, Statistic, symmetric
-from streampca.scaling import Scaling
 from streampca.solvers.base import Wanted, is_null, know_scaling, shortfall
 from streampca.solvers.certificate import Errors, certify_matrix, chain_of, float64_floor
 from streampca.solvers.dense import TOO_SMALL, leading_pairs
 from streampca.solvers.fold_sums import FoldScatter, learn_sums
-from streampca.sweeps import Sweeps
+from streampca.sweep.scaling import Scaling
+from streampca.sweep.statistics import Moments, Projection, Scatter, Statistic, symmetric
+from streampca.sweep.sweep import Sweeps
 
 Array = NDArray[Any]
 

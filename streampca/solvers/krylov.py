@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streampca.accumulators import Moments, Product, ProductAndRows, Statistic
 from streampca.errors import InputError
 from streampca.solvers.base import (
     PROBE_TOL,
@@ -45,7 +44,8 @@ from streampca.solvers.certificate import (
     estimate,
     float64_floor,
 )
-from streampca.sweeps import Sweeps
+from streampca.sweep.statistics import Moments, Product, ProductAndRows, Statistic
+from streampca.sweep.sweep import Sweeps
 
 Array = NDArray[Any]
 

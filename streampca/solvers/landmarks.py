@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streampca.accumulators import Statistic
 from streampca.kernels import STRIP_BYTES, Kernel
-from streampca.matrix import Matrix
 from streampca.solvers.mixture_start import uniforms
 from streampca.solvers.nystrom import kernel_matrix
 from streampca.sources.arrays import DaskSource
 from streampca.sources.base import digest
 from streampca.sources.cache import Resident
 from streampca.sources.scratch import scratch
-from streampca.sweeps import Sweeps, one_blas_thread
+from streampca.sweep.matrix import Matrix
+from streampca.sweep.statistics import Statistic
+from streampca.sweep.sweep import Sweeps, one_blas_thread
 
 Array = NDArray[Any]
 

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from streampca.progress import logger
 from streampca.solvers.mixture_start import Draw, begin, draw_seeds, random_axes
 from streampca.solvers.mixture_sums import ExpectedSums, Flats, Mixture, Sums
-from streampca.sweeps import Sweeps
+from streampca.sweep.sweep import Sweeps
 
 Array = NDArray[Any]
 

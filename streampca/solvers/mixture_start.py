@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streampca.accumulators import Statistic
 from streampca.solvers.mixture_sums import Flats, Mixture, NearestSums, distances
-from streampca.sweeps import Sweeps
+from streampca.sweep.statistics import Statistic
+from streampca.sweep.sweep import Sweeps
 
 Array = NDArray[Any]
 

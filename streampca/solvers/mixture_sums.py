@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streampca.accumulators import Statistic, add_product
 from streampca.sources.scratch import scratch
+from streampca.sweep.statistics import Statistic, add_product
 
 Array = NDArray[Any]
 

@@ -9,11 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from streampca.accumulators import STRIP, Scatter, Statistic
-from streampca.budget import Cut, Footprint, cut, footprint, process_bytes, show_bytes, thread_count, threads_that_fit
 from streampca.errors import InputError
-from streampca.matrix import Matrix, tile_dtype
-from streampca.scaling import check_choice, divisor_of
 from streampca.solvers.base import PROBE_TOL, Solver
 from streampca.solvers.certificate import PROBES
 from streampca.solvers.dense import Dense
@@ -22,7 +18,20 @@ from streampca.solvers.power import Power
 from streampca.sources import Source
 from streampca.sources.cache import Resident
 from streampca.sources.genotypes import GenotypeSource, VariantSource
-from streampca.sweeps import active_client
+from streampca.sweep.matrix import Matrix, tile_dtype
+from streampca.sweep.memory import (
+    Cut,
+    Footprint,
+    cut,
+    footprint,
+    process_bytes,
+    show_bytes,
+    thread_count,
+    threads_that_fit,
+)
+from streampca.sweep.scaling import check_choice, divisor_of
+from streampca.sweep.statistics import STRIP, Scatter, Statistic
+from streampca.sweep.sweep import active_client
 
 SOLVERS = ("auto", "covariance", "gram", "krylov", "power")
 

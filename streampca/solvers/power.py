@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streampca.accumulators import Moments, Product, Statistic
 from streampca.solvers.base import (
     Solution,
     Wanted,
@@ -25,7 +24,8 @@ from streampca.solvers.base import (
     use_float64,
 )
 from streampca.solvers.certificate import certify, chain_of, float64_floor
-from streampca.sweeps import Sweeps
+from streampca.sweep.statistics import Moments, Product, Statistic
+from streampca.sweep.sweep import Sweeps
 
 Array = NDArray[Any]
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streampca.accumulators import Moments, subtract
 from streampca.errors import InputError
 from streampca.sources import Axis
 from streampca.sources.genotypes import Filter
+from streampca.sweep.statistics import Moments, subtract
 
 Array = NDArray[Any]
 

@@ -15,9 +15,9 @@ from typing import Any
 
 from dask.sizeof import sizeof
 
-from streampca.accumulators import Moments
-from streampca.journal import Records, Span
-from streampca.matrix import Defects
+from streampca.sweep.checkpoint import Records, Span
+from streampca.sweep.matrix import Defects
+from streampca.sweep.statistics import Moments
 
 
 @dataclass(frozen=True)

@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streampca.accumulators import LARGE_TILE_BYTES, MIN_TILE_LENGTH, Exact, Moments, centre_by_own_mean
 from streampca.errors import InputError, MissingValuesError
-from streampca.gaps import Gaps
 from streampca.kernels import FeatureMap
-from streampca.scaling import Scaling, scale_of
 from streampca.sources import Source
 from streampca.sources.genotypes import Filter, GenotypeSource
 from streampca.sources.scratch import scratch, scratch_like
+from streampca.sweep.missing import Gaps
+from streampca.sweep.scaling import Scaling, scale_of
+from streampca.sweep.statistics import LARGE_TILE_BYTES, MIN_TILE_LENGTH, Exact, Moments, centre_by_own_mean
 
 Array = NDArray[Any]
 

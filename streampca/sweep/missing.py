@@ -31,7 +31,7 @@ class Gaps:
     @classmethod
     def taken(cls, A: Array) -> Gaps:
         """List the NaN of a tile, and set them to zero."""
-        from streampca.compiled import take_gaps
+        from streampca.sweep.missing_loops import take_gaps
 
         return cls(*take_gaps(A, abs(A.strides[0]) < abs(A.strides[1])), len(A))
 
@@ -47,7 +47,7 @@ class Gaps:
 
     def sums_of_rows(self, full: Array) -> Array:
         """Return, for each row of the tile, the sum of the rows of `full` (N x p) at its missing entries."""
-        from streampca.compiled import add_to_rows
+        from streampca.sweep.missing_loops import add_to_rows
 
         total = np.zeros((self.n_rows, full.shape[1]))
         add_to_rows(self.starts, self.rows, full, total)
@@ -55,6 +55,6 @@ class Gaps:
 
     def add_to_columns(self, rows: Array, total: Array) -> None:
         """Add each row of `rows` (t x p) to those of `total` (N x p) where it has missing entries."""
-        from streampca.compiled import add_from_rows
+        from streampca.sweep.missing_loops import add_from_rows
 
         add_from_rows(self.starts, self.rows, rows, total)

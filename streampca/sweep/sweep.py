@@ -26,14 +26,14 @@ from dask.callbacks import Callback
 from dask.delayed import Delayed, delayed
 from threadpoolctl import ThreadpoolController
 
-from streampca.accumulators import Moments, NoStatistic, Statistic, between_means, combine_moments
 from streampca.errors import MissingValuesError
-from streampca.journal import Question, Records, Span, active_journal
-from streampca.matrix import Defects, Matrix
 from streampca.progress import Progress, Step, silent
 from streampca.sources import Source
 from streampca.sources.arrays import BlockSource, DaskSource
-from streampca.tree import Nodes, Partial, middle_of, parent_of
+from streampca.sweep.checkpoint import Question, Records, Span, active_journal
+from streampca.sweep.matrix import Defects, Matrix
+from streampca.sweep.merge_tree import Nodes, Partial, middle_of, parent_of
+from streampca.sweep.statistics import Moments, NoStatistic, Statistic, between_means, combine_moments
 
 
 class _OneBlasThread:

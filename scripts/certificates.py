@@ -35,7 +35,7 @@ from threadpoolctl import threadpool_info
 
 import streampca
 from streampca import InputError
-from streampca.solvers import dense, plan
+from streampca.solvers import choose, dense
 
 Array = np.ndarray
 
@@ -53,7 +53,7 @@ KERNELS = (*BLAS, *EMULATED)
 BLOCK = 512
 EXTENDED = np.longdouble
 FLOAT64_ORDER = dense.FLOAT64_ORDER
-BASIS_SHARE = plan.BASIS_SHARE
+BASIS_SHARE = choose.BASIS_SHARE
 EPS = float(np.finfo(np.float64).eps)
 
 # ---------------------------------------------------------------- data
@@ -424,8 +424,8 @@ class Trial:
         # Small matrices are summed in float64: half of the trials sum them in float32, as large ones are.
         dense.FLOAT64_ORDER = 0 if self.rng.random() < 0.5 else FLOAT64_ORDER
         # And a third restart as if memory were short.
-        plan.BASIS_SHARE = 0.0 if self.rng.random() < 0.3 else BASIS_SHARE
-        self.say("" if dense.FLOAT64_ORDER else "float32", "" if plan.BASIS_SHARE else "short")
+        choose.BASIS_SHARE = 0.0 if self.rng.random() < 0.3 else BASIS_SHARE
+        self.say("" if dense.FLOAT64_ORDER else "float32", "" if choose.BASIS_SHARE else "short")
         kind = self.pick(KINDS)
         try:
             kind(self)

@@ -15,7 +15,7 @@ from streampca.models.kernel_fit import kernel_plan
 from streampca.models.latent import DEFAULT_ITERATIONS, LatentRequest
 from streampca.progress import Progress, silent
 from streampca.results import kernel_to_store, latent_to_store, pca_to_store, text_paths
-from streampca.solvers.plan import Plan
+from streampca.solvers.choose import Plan
 from streampca.sources import PLINK_SUFFIXES, Source, is_genotypes, open_genotypes, open_source
 from streampca.sources.genotypes import VariantSource
 from streampca.sweep.scaling import check_choice

@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streampca.errors import DAMAGED, InputError, curing_gaps
-from streampca.kernels import Kernel
 from streampca.models.components import (
     Components,
     Request,
@@ -57,9 +56,10 @@ from streampca.models.latent import (
 from streampca.models.latent_plan import imputing_sweeps
 from streampca.models.preimages import RESTORED_ROWS, KernelDenoiser, LinearDenoiser, RidgeMap, check_invertible
 from streampca.progress import Progress, silent
-from streampca.solvers.factor_sweeps import Imputation
-from streampca.solvers.factors import Factors, Known
-from streampca.solvers.nystrom import KernelSolution
+from streampca.solvers.em.factors import Factors, Known
+from streampca.solvers.em.statistics import Imputation
+from streampca.solvers.kernel.kernels import Kernel
+from streampca.solvers.kernel.nystrom import KernelSolution
 from streampca.sources import Axis, Source
 from streampca.sources.completeness import WRITTEN, refuse_damage, written_whole
 from streampca.sources.genotypes import VariantSource

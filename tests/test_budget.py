@@ -12,7 +12,7 @@ from helpers import UnreadableSource, one_line
 
 from streampca import PCA, InputError, MemoryLimitError, open_source
 from streampca.models.components import Request
-from streampca.solvers import plan as plans
+from streampca.solvers import choose as plans
 from streampca.sweep.memory import Footprint, available_memory, cut, memory_limit, show_bytes, threads_that_fit
 
 PROCESS = 150 << 20

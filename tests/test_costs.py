@@ -18,9 +18,9 @@ from streampca.costs.measuring import CALIBRATION_BYTES, driver_seconds, statist
 from streampca.costs.sizes import Network, Sizes, driver_bytes, network_of, sent_by, sizes_of, worker_bytes
 from streampca.costs.times import WAITING, Crew, Rates, SweepTime, Times, sweep_time
 from streampca.jobs import Job
+from streampca.solvers.choose import Plan
 from streampca.solvers.dense import Dense
 from streampca.solvers.krylov import WARM_SWEEPS, Krylov
-from streampca.solvers.plan import Plan
 from streampca.sources.genotypes import Filter
 from streampca.sources.shape_only import PaperArray, PaperGenotypes, on_paper
 from streampca.sweep.memory import Cut, Footprint

@@ -25,8 +25,8 @@ from scipy.stats import multivariate_normal
 
 from streampca.models.latent_plan import latent_sweeps
 from streampca.progress import silent
-from streampca.solvers.em import EM, ByFeatures, BySamples, ByScatter
-from streampca.solvers.factors import Factors, Packing, Posterior, dimensions
+from streampca.solvers.em.factors import Factors, Packing, Posterior, dimensions
+from streampca.solvers.em.loop import EM, ByFeatures, BySamples, ByScatter
 from streampca.sweep.missing import Gaps
 from streampca.sweep.scaling import Scaling
 from streampca.sweep.sweep import one_blas_thread

@@ -191,7 +191,7 @@ def test_certificates_hold_on_both_sides(cohort, truth, solver, tol):
 @pytest.mark.usefixtures("small_partitions")
 def test_warm_start(many, true_of_many, monkeypatch, keep_rows, tol):
     if not keep_rows:
-        monkeypatch.setattr("streampca.solvers.plan.ROWS_SHARE", 0.0)
+        monkeypatch.setattr("streampca.solvers.choose.ROWS_SHARE", 0.0)
     request = Request(3, solver="krylov", tol=tol)
     plan = request.plan(open_genotypes(many))
     assert len(plan.cut.partitions) > 8

@@ -9,7 +9,7 @@ from scipy.spatial.distance import pdist
 from sklearn.metrics import pairwise
 
 from streampca import InputError
-from streampca.kernels import KERNELS, FourierMap, Kernel, LandmarkMap, draw_frequencies, gamma_of
+from streampca.solvers.kernel.kernels import KERNELS, FourierMap, Kernel, LandmarkMap, draw_frequencies, gamma_of
 from streampca.sweep.matrix import FeatureMatrix, Matrix
 from streampca.sweep.scaling import Scaling
 from streampca.sweep.statistics import Scatter, symmetric
@@ -59,7 +59,7 @@ def test_the_diagonal_is_that_of_all_pairs(name):
 
 
 def test_strips_of_many_rows_are_joined(monkeypatch):
-    monkeypatch.setattr("streampca.kernels.STRIP_BYTES", 1 << 10)
+    monkeypatch.setattr("streampca.solvers.kernel.kernels.STRIP_BYTES", 1 << 10)
     x, y = points(1003), points(50, seed=1)
     np.testing.assert_allclose(kernel("rbf").values(x, y), THEIRS["rbf"](x, y), atol=1e-14)
     frequencies = draw_frequencies(kernel("rbf"), 40, 7, 0)

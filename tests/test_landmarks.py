@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streampca import InputError, open_source
-from streampca.kernels import Kernel
-from streampca.solvers import landmarks
-from streampca.solvers.landmarks import (
+from streampca.solvers.kernel import landmarks
+from streampca.solvers.kernel.kernels import Kernel
+from streampca.solvers.kernel.landmarks import (
     Leverage,
     NearestCentres,
     draw_rows,

@@ -22,9 +22,9 @@ from streampca import open_source
 from streampca.errors import InputError, MemoryLimitError
 from streampca.models.mixture import MixtureOfPPCA, MixtureRequest, fit_mixture
 from streampca.solvers.base import know_scaling
-from streampca.solvers.mixture import MixtureEM, emptied
-from streampca.solvers.mixture_start import Draw, begin, draw_seeds, points, random_axes, uniforms
-from streampca.solvers.mixture_sums import ExpectedSums, Flats, Mixture
+from streampca.solvers.mixture.loop import MixtureEM, emptied
+from streampca.solvers.mixture.start import Draw, begin, draw_seeds, points, random_axes, uniforms
+from streampca.solvers.mixture.statistics import ExpectedSums, Flats, Mixture
 
 NAMES = ("weights_", "means_", "components_", "explained_variance_", "noise_variance_", "log_likelihoods_")
 

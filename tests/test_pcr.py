@@ -130,7 +130,7 @@ def test_a_first_sample_far_from_the_mean_costs_a_sweep_and_no_digits(monkeypatc
     x, c, y = study((90, 20))
     x[0] += 1e4
     usual, careful = PCR(4).fit(x, y, c), None
-    monkeypatch.setattr("streampca.solvers.fold_sums.FAR", 1.0)
+    monkeypatch.setattr("streampca.solvers.folds.sums.FAR", 1.0)
     careful = PCR(4).fit(x, y, c)
     assert (usual.n_sweeps_, careful.n_sweeps_) == (1, 2)
     for model in (usual, careful):

@@ -11,9 +11,9 @@ from scipy.spatial.distance import cdist, pdist
 from sklearn.decomposition import KernelPCA as SklearnKernelPCA
 
 from streampca import PCA, InputError, KernelPCA
-from streampca.kernels import Kernel
 from streampca.models import preimages
 from streampca.models.preimages import fixed_point, pre_images
+from streampca.solvers.kernel.kernels import Kernel
 
 
 def points(n=240, d=5, seed=0, dtype=np.float64):

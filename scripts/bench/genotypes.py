@@ -385,7 +385,7 @@ class Bench:
 
     def run_numpy(self, k: int) -> None:
         """Run the plain loop with the block and the sweeps of streampca's own run."""
-        from streampca.solvers.plan import block_size
+        from streampca.solvers.choose import block_size
 
         out = self.out(k, "numpy")
         sweeps = self.rows(k)["streampca"].get("n_sweeps")

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from streampca.costs.times import Rates
 from streampca.engine import engine
 from streampca.solvers.base import Wanted, first_sweep
+from streampca.solvers.choose import Plan
 from streampca.solvers.dense import Dense, leading_pairs
 from streampca.solvers.krylov import Basis, Krylov
-from streampca.solvers.plan import Plan
 from streampca.solvers.power import Power
 from streampca.sources import Source
 from streampca.sources.genotypes import GenotypeSource

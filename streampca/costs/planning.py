@@ -23,8 +23,8 @@ from streampca.costs.times import NETWORK_RATE, Crew, Rates, Times, times_of
 from streampca.engine import threads_of
 from streampca.jobs import Job, open_data
 from streampca.models.latent import LatentRequest
+from streampca.solvers.choose import Plan
 from streampca.solvers.krylov import WARM_SWEEPS, Krylov
-from streampca.solvers.plan import Plan
 from streampca.sources import Source
 from streampca.sources.genotypes import Filter, GenotypeSource
 from streampca.sources.shape_only import on_paper

@@ -8,7 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from streampca.solvers.plan import Plan
+from streampca.solvers.choose import Plan
 from streampca.sources import Source
 from streampca.sources.genotypes import GenotypeSource
 from streampca.sweep.memory import Footprint

@@ -11,8 +11,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from streampca.costs.sizes import Sizes
+from streampca.solvers.choose import Plan
 from streampca.solvers.krylov import WARM_STEP, WARM_SWEEPS, Krylov
-from streampca.solvers.plan import Plan
 from streampca.sources.shape_only import PaperArray
 from streampca.sweep.matrix import Matrix
 from streampca.sweep.sweep import Sweeps

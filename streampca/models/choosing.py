@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streampca.solvers.em import LEAST_NOISE
+from streampca.solvers.em.loop import LEAST_NOISE
 
 Array = NDArray[Any]
 

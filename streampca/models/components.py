@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from streampca.errors import InputError
 from streampca.progress import Progress, logger, silent
 from streampca.solvers.base import PROBE_TOL, NeedsFloat64, SamplesLeftOut, Solution, Wanted, left_out, total_variance
-from streampca.solvers.plan import Plan, check_components, plan
+from streampca.solvers.choose import Plan, check_components, plan
 from streampca.sources import Axis, Source
 from streampca.sources.genotypes import VariantSource
 from streampca.sweep.matrix import Matrix, tile_dtype

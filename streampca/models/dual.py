@@ -15,7 +15,7 @@ from streampca.models.components import DEFAULT_TOL, Request, fit_components, sc
 from streampca.models.estimator import Opener, like
 from streampca.models.latent import LatentRequest
 from streampca.progress import Progress, silent
-from streampca.solvers.em import LEAST_NOISE
+from streampca.solvers.em.loop import LEAST_NOISE
 
 Array = NDArray[Any]
 

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streampca.errors import InputError
-from streampca.kernels import KERNELS, MOVABLE, FeatureMap, FourierMap, Kernel, LandmarkMap
 from streampca.models.preimages import RESTORED_ROWS, RidgeMap, Scores
 from streampca.progress import Progress, silent
-from streampca.solvers.nystrom import KernelSolution
+from streampca.solvers.kernel.kernels import KERNELS, MOVABLE, FeatureMap, FourierMap, Kernel, LandmarkMap
+from streampca.solvers.kernel.nystrom import KernelSolution
 from streampca.sources import Source
 from streampca.sources.genotypes import VariantSource
 from streampca.sweep.matrix import Matrix

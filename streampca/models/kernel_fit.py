@@ -10,16 +10,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streampca.errors import InputError, MemoryLimitError, curing_gaps
-from streampca.kernels import WITHOUT_GAMMA, FourierMap, Kernel, draw_frequencies, gamma_of
 from streampca.models.components import signed
 from streampca.models.kernel import CURE, DEFAULT_LANDMARKS, KernelComponents, KernelRequest
 from streampca.models.preimages import MOST_ANCHORS, fit_ridge
 from streampca.progress import logger
 from streampca.solvers.base import NeedsFloat64, Wanted, know_scaling
+from streampca.solvers.choose import Plan, block_size
 from streampca.solvers.dense import Dense
-from streampca.solvers.krylov import Krylov
-from streampca.solvers.landmarks import draw_rows, kmeans_landmarks, leverage_landmarks, sample_rows, seed_centres
-from streampca.solvers.nystrom import (
+from streampca.solvers.kernel.kernels import WITHOUT_GAMMA, FourierMap, Kernel, draw_frequencies, gamma_of
+from streampca.solvers.kernel.landmarks import (
+    draw_rows,
+    kmeans_landmarks,
+    leverage_landmarks,
+    sample_rows,
+    seed_centres,
+)
+from streampca.solvers.kernel.nystrom import (
     KernelSolution,
     Spectrum,
     joined,
@@ -29,7 +35,7 @@ from streampca.solvers.nystrom import (
     solve_exact,
     solve_nystrom,
 )
-from streampca.solvers.plan import Plan, block_size
+from streampca.solvers.krylov import Krylov
 from streampca.sources import Source
 from streampca.sweep.matrix import FeatureMatrix, Matrix, feature_tile_length, tile_dtype
 from streampca.sweep.memory import (

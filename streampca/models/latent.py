@@ -26,10 +26,10 @@ from streampca.models.components import (
 from streampca.models.genotypes import Match
 from streampca.models.latent_plan import latent_sweeps, plan_em, process_before
 from streampca.progress import Progress, logger, silent
-from streampca.solvers.em import EM, LEAST_NOISE, ROUNDING, ByFeatures, BySamples, ByScatter, Fit, least_noise
-from streampca.solvers.factor_sweeps import infer, infer_all
-from streampca.solvers.factors import Factors, Known, Posterior
-from streampca.solvers.plan import Plan
+from streampca.solvers.choose import Plan
+from streampca.solvers.em.factors import Factors, Known, Posterior
+from streampca.solvers.em.loop import EM, LEAST_NOISE, ROUNDING, ByFeatures, BySamples, ByScatter, Fit, least_noise
+from streampca.solvers.em.statistics import infer, infer_all
 from streampca.sources import Axis, Source
 from streampca.sources.arrays import DaskSource
 from streampca.sources.cache import Resident

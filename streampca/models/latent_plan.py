@@ -9,8 +9,8 @@ import numpy as np
 
 from streampca.errors import InputError
 from streampca.progress import Progress
-from streampca.solvers.em import MEMORY
-from streampca.solvers.factor_sweeps import Step
+from streampca.solvers.em.loop import MEMORY
+from streampca.solvers.em.statistics import Step
 from streampca.sources import Source
 from streampca.sources.cache import Resident
 from streampca.sources.genotypes import VariantSource

@@ -17,9 +17,9 @@ from streampca.models.components import signed
 from streampca.models.estimator import Opener
 from streampca.progress import Progress, logger, silent
 from streampca.solvers.base import NeedsFloat64, know_scaling
-from streampca.solvers.mixture import MixtureEM, MixtureFit
-from streampca.solvers.mixture_start import CANDIDATES, OVERSAMPLE
-from streampca.solvers.mixture_sums import Flats, LogJoint, Mixture, log_sum
+from streampca.solvers.mixture.loop import MixtureEM, MixtureFit
+from streampca.solvers.mixture.start import CANDIDATES, OVERSAMPLE
+from streampca.solvers.mixture.statistics import Flats, LogJoint, Mixture, log_sum
 from streampca.sources import Source
 from streampca.sources.cache import Resident
 from streampca.sources.genotypes import VariantSource

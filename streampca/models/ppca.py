@@ -29,8 +29,8 @@ from streampca.models.latent import (
     with_posterior,
 )
 from streampca.progress import Progress, silent
-from streampca.solvers.factor_sweeps import samples_of
-from streampca.solvers.factors import Known, Packing, Side
+from streampca.solvers.em.factors import Known, Packing, Side
+from streampca.solvers.em.statistics import samples_of
 from streampca.sources import Source
 from streampca.sources.genotypes import VariantSource
 from streampca.sweep.matrix import Defects, tile_dtype
@@ -319,7 +319,7 @@ class PPCA(LatentEstimator):
 
     Complete data have a closed form: W = V (L - s2 I)^1/2 from the k leading eigenvalues of the covariance (1 / n), and
     s2 the mean of all others, which the trace gives. Of data with gaps, the likelihood is that of the values that are
-    there: missing ones are not filled in, they are left out, and EM finds the maximum (`streampca.solvers.em`), a
+    there: missing ones are not filled in, they are left out, and EM finds the maximum (`streampca.solvers.em.loop`), a
     sweep for each iteration.
 
     Parameters

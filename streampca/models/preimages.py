@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streampca.errors import InputError
-from streampca.kernels import FeatureMap, Kernel
-from streampca.solvers.nystrom import KernelSolution, eigenpairs, kernel_matrix
+from streampca.solvers.kernel.kernels import FeatureMap, Kernel
+from streampca.solvers.kernel.nystrom import KernelSolution, eigenpairs, kernel_matrix
 from streampca.sweep.scaling import Scaling
 from streampca.sweep.statistics import Statistic
 from streampca.sweep.sweep import Sweeps

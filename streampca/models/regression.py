@@ -22,8 +22,8 @@ from streampca.models.genotypes import Match, project_genotypes
 from streampca.models.regression_request import RegressionRequest, Targets, columns_of
 from streampca.progress import Progress, silent
 from streampca.solvers.base import SamplesLeftOut, left_out
-from streampca.solvers.folds import Design, FoldSolution
-from streampca.solvers.least_squares import least_squares_path
+from streampca.solvers.folds.dense import Design, FoldSolution
+from streampca.solvers.folds.least_squares import least_squares_path
 from streampca.sources import Axis, Source
 from streampca.sources.genotypes import TEXT, VariantSource
 from streampca.sweep.sweep import Sweeps, one_blas_thread

@@ -12,9 +12,9 @@ from streampca.errors import InputError
 from streampca.models.components import Request
 from streampca.progress import Progress, silent
 from streampca.solvers.base import Wanted
-from streampca.solvers.fold_plan import fold_plan
-from streampca.solvers.folds import Design
-from streampca.solvers.plan import Plan
+from streampca.solvers.choose import Plan
+from streampca.solvers.folds.choose import fold_plan
+from streampca.solvers.folds.dense import Design
 from streampca.sources import Source
 from streampca.sweep.memory import memory_limit
 

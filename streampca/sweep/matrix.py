@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streampca.errors import InputError, MissingValuesError
-from streampca.kernels import FeatureMap
+from streampca.solvers.kernel.kernels import FeatureMap
 from streampca.sources import Source
 from streampca.sources.genotypes import Filter, GenotypeSource
 from streampca.sources.scratch import scratch, scratch_like

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streampca.solvers.mixture_sums import Flats, Mixture, NearestSums, distances
+from streampca.solvers.mixture.statistics import Flats, Mixture, NearestSums, distances
 from streampca.sweep.statistics import Statistic
 from streampca.sweep.sweep import Sweeps
 

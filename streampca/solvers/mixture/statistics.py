@@ -1,6 +1,6 @@
 """A mixture of probabilistic PCA models: its parameters, densities, and the sums of one sweep.
 
-See `streampca.solvers.mixture` for the model.
+See `streampca.solvers.mixture.loop` for the model.
 """
 
 from __future__ import annotations

@@ -26,8 +26,7 @@ from numpy.typing import NDArray
 from streampca.solvers.base import first_sweep, shortfall
 from streampca.solvers.certificate import certify
 from streampca.solvers.dense import TOO_SMALL
-from streampca.solvers.fold_sums import FoldSums, learn_sums
-from streampca.solvers.folds import (
+from streampca.solvers.folds.dense import (
     Design,
     FoldSolution,
     Trained,
@@ -37,6 +36,7 @@ from streampca.solvers.folds import (
     mean_weights,
     trained_on,
 )
+from streampca.solvers.folds.sums import FoldSums, learn_sums
 from streampca.solvers.krylov import Basis, Krylov, limited
 from streampca.sweep.statistics import Moments, Product, Statistic, add_product
 from streampca.sweep.sweep import Sweeps

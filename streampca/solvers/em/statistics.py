@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streampca.solvers.factors import (
+from streampca.solvers.em.factors import (
     Factors,
     Known,
     Posterior,

@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import InputError
-from streampca.solvers.fold_krylov import FoldKrylov
-from streampca.solvers.folds import FoldGram, FoldScatters
-from streampca.solvers.plan import (
+from streampca.solvers.choose import (
     BASIS_SHARE,
     EIGH_RATE,
     KRYLOV_SWEEPS,
@@ -26,6 +24,8 @@ from streampca.solvers.plan import (
     cheapest,
     components_bytes,
 )
+from streampca.solvers.folds.dense import FoldGram, FoldScatters
+from streampca.solvers.folds.krylov import FoldKrylov
 from streampca.sources import Source
 from streampca.sources.genotypes import GenotypeSource, VariantSource
 from streampca.sweep.memory import cut, footprint, process_bytes, show_bytes

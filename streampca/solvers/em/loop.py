@@ -35,8 +35,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streampca.errors import InputError
-from streampca.solvers.factor_sweeps import FeatureStep, SampleStep, e_step_of_all, in_pieces, infer_all
-from streampca.solvers.factors import Factors, Packing, Posterior, Side, dimensions, m_step, second_moments, sum_of
+from streampca.solvers.em.factors import Factors, Packing, Posterior, Side, dimensions, m_step, second_moments, sum_of
+from streampca.solvers.em.statistics import FeatureStep, SampleStep, e_step_of_all, in_pieces, infer_all
 from streampca.sweep.sweep import Sweeps
 
 Array = NDArray[Any]

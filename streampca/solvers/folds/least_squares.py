@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streampca.solvers.folds import Trained
+from streampca.solvers.folds.dense import Trained
 
 Array = NDArray[Any]
 

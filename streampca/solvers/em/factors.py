@@ -1,6 +1,6 @@
 """Latent factors: the parameters, what is known of the samples, and the two steps of EM as small least squares.
 
-See `streampca.solvers.em` for the model and how the steps become sweeps.
+See `streampca.solvers.em.loop` for the model and how the steps become sweeps.
 """
 
 from __future__ import annotations

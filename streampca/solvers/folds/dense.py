@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from streampca.solvers.base import Wanted, is_null, know_scaling, shortfall
 from streampca.solvers.certificate import Errors, certify_matrix, chain_of, float64_floor
 from streampca.solvers.dense import TOO_SMALL, leading_pairs
-from streampca.solvers.fold_sums import FoldScatter, learn_sums
+from streampca.solvers.folds.sums import FoldScatter, learn_sums
 from streampca.sweep.scaling import Scaling
 from streampca.sweep.statistics import Moments, Projection, Scatter, Statistic, symmetric
 from streampca.sweep.sweep import Sweeps

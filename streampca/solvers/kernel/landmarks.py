@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streampca.kernels import STRIP_BYTES, Kernel
-from streampca.solvers.mixture_start import uniforms
-from streampca.solvers.nystrom import kernel_matrix
+from streampca.solvers.kernel.kernels import STRIP_BYTES, Kernel
+from streampca.solvers.kernel.nystrom import kernel_matrix
+from streampca.solvers.mixture.start import uniforms
 from streampca.sources.arrays import DaskSource
 from streampca.sources.base import digest
 from streampca.sources.cache import Resident

@@ -32,8 +32,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streampca.progress import logger
-from streampca.solvers.mixture_start import Draw, begin, draw_seeds, random_axes
-from streampca.solvers.mixture_sums import ExpectedSums, Flats, Mixture, Sums
+from streampca.solvers.mixture.start import Draw, begin, draw_seeds, random_axes
+from streampca.solvers.mixture.statistics import ExpectedSums, Flats, Mixture, Sums
 from streampca.sweep.sweep import Sweeps
 
 Array = NDArray[Any]

@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from streampca.errors import InputError
-from streampca.kernels import Kernel, LandmarkMap
 from streampca.solvers.base import Wanted, is_null
 from streampca.solvers.certificate import MARGIN, PROBES, UNIT, Probe, certify, chain_of, draw_probes
 from streampca.solvers.dense import leading_pairs
+from streampca.solvers.kernel.kernels import Kernel, LandmarkMap
 from streampca.sweep.matrix import FeatureMatrix
 from streampca.sweep.statistics import SCATTER_TILE_LENGTH, Moments, Probed, Scatter, Statistic, symmetric
 from streampca.sweep.sweep import Sweeps

@@ -1,0 +1,1 @@
+"""Mixtures of probabilistic PCA by EM."""

@@ -152,7 +152,7 @@ class Job:
     def _pruned(self, r2: float) -> Job:
         """Return the same without variants in linkage with others."""
         # numba, which this needs, takes a moment to load, and much memory.
-        from streampca.prune import filtered, prune
+        from streampca.genetics.pruning import filtered, prune
 
         data: Any = filtered(self.data)  # type: ignore[arg-type]
         kept = prune(data, r2=r2, progress=self.request.progress)

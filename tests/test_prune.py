@@ -9,9 +9,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from streampca import prune as module
 from streampca.errors import InputError
-from streampca.prune import prune, write_lists
+from streampca.genetics import pruning as module
+from streampca.genetics.pruning import prune, write_lists
 from streampca.sources.packed import pack
 from streampca.sources.plink1 import MAGIC, BedSource
 

@@ -29,9 +29,9 @@ def prune(
     source: str, out: Path | None, overwrite: bool, window: str, step: int | None, r2: float, quiet: bool, **choice: Any
 ) -> None:
     """List variants of SOURCE that are not in linkage with others, as plink --indep-pairwise does."""
+    from streampca.genetics.pruning import filtered, list_paths, write_lists
+    from streampca.genetics.pruning import prune as kept_of
     from streampca.jobs import open_data
-    from streampca.prune import filtered, list_paths, write_lists
-    from streampca.prune import prune as kept_of
 
     data = open_data(source, choice)
     prefix = out or Path(stem(source))

@@ -13,7 +13,7 @@ import numpy as np
 import xarray
 
 from streampca import InputError, load
-from streampca.assign import Choice, assign
+from streampca.models.assign import Choice, assign
 from streampca.sources.tables import ids_of, read_table, split_column
 
 METHODS = {"nn": "nearest neighbour", "nb": "naive Bayes", "kde": "kernel densities", "gmm": "groups by BIC"}

@@ -18,11 +18,11 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KernelDensity, KNeighborsClassifier
 
 from streampca import InputError
-from streampca.assign import NONE, Assignment, Choice, assign
-from streampca.assign.classes import BANDWIDTHS, KernelClasses, scott
-from streampca.assign.records import threshold_of
 from streampca.cli.labelling import MOST_SHOWN, confusion_lines
 from streampca.cli.labelling import assign as command
+from streampca.models.assign import NONE, Assignment, Choice, assign
+from streampca.models.assign.classes import BANDWIDTHS, KernelClasses, scott
+from streampca.models.assign.records import threshold_of
 from streampca.results import save, scores_to_store
 from streampca.sources import Axis
 from streampca.sources.tables import Ids, ids_of, read_table
@@ -188,7 +188,7 @@ def test_groups_are_found_without_labels(monkeypatch):
     assert with_labels.rand_index == pytest.approx(index, rel=1e-12)
     capped = assign(X, choice=Choice("gmm", max_groups=2))
     assert any("raise --max-groups" in note for note in capped.notes)
-    monkeypatch.setattr("streampca.assign.groups.MOST_SEARCHED", 100)
+    monkeypatch.setattr("streampca.models.assign.groups.MOST_SEARCHED", 100)
     some = assign(X, labels, Choice("gmm", max_groups=4))
     assert len(some.classes) == 3
     assert "BIC on 100 of 240 samples" in some.notes[0]
@@ -223,7 +223,7 @@ def test_kernels_of_some_where_there_are_many(trees, monkeypatch):
     X, y = trees
     labels = np.append(y, ["yew"] * 5)
     X = np.vstack([X, np.random.default_rng(0).standard_normal((5, 3)) + [-9, 0, 0]])
-    monkeypatch.setattr("streampca.assign.classes.MOST_KERNELS", 105)
+    monkeypatch.setattr("streampca.models.assign.classes.MOST_KERNELS", 105)
     found = assign(X, labels, Choice("kde", bandwidth=0.9))
     assert found.notes == ("105 of 305 labelled samples, chosen at random, have kernels",)
     # All of the rare class, as many of each other; shares remain those of all.

@@ -16,7 +16,7 @@ from streampca.errors import InputError, opening
 if TYPE_CHECKING:
     import xarray
 
-    from streampca.assign import Assignment
+    from streampca.models.assign import Assignment
     from streampca.sources.tables import Ids
 
 # Classes whose table fits a terminal; of more, those that are taken for others are listed, the worst first.
@@ -76,8 +76,8 @@ def assign(
     seen it, and what the accuracy that is printed is about. For samples that may be of other classes, nn and kde are
     better than nb, whose wide classes take in empty places around them.
     """
-    from streampca.assign import Choice
-    from streampca.assign import assign as assigned_to
+    from streampca.models.assign import Choice
+    from streampca.models.assign import assign as assigned_to
     from streampca.results import load, text_paths
     from streampca.sources.tables import ids_of
 
@@ -256,7 +256,7 @@ def _print(found: Assignment, note: str | None) -> None:
 
 def _print_none(found: Assignment, given: Any) -> None:
     """Print how many samples are in no class: of new ones, of those without a label, or of all that are in groups."""
-    from streampca.assign import NONE
+    from streampca.models.assign import NONE
 
     assigned, which = found.assigned, "samples" if found.method == "gmm" else "new samples"
     if given is not None and found.method != "gmm":

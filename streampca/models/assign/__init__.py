@@ -23,10 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from streampca.assign.classes import by_classes
-from streampca.assign.groups import by_groups
-from streampca.assign.records import METHODS, NONE, Assignment, Choice
 from streampca.errors import InputError
+from streampca.models.assign.classes import by_classes
+from streampca.models.assign.groups import by_groups
+from streampca.models.assign.records import METHODS, NONE, Assignment, Choice
 
 __all__ = ["METHODS", "NONE", "Assignment", "Choice", "assign"]
 

@@ -14,8 +14,8 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.mixture import GaussianMixture
 from sklearn.model_selection import KFold
 
-from streampca.assign.records import FOLDS, Assignment, Choice, named, threshold_of
 from streampca.errors import InputError
+from streampca.models.assign.records import FOLDS, Assignment, Choice, named, threshold_of
 
 Array = NDArray[Any]
 

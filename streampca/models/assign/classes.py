@@ -13,8 +13,8 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KernelDensity, KNeighborsClassifier
 
-from streampca.assign.records import FOLDS, NONE, Assignment, Choice, named, threshold_of
 from streampca.errors import InputError
+from streampca.models.assign.records import FOLDS, NONE, Assignment, Choice, named, threshold_of
 
 Array = NDArray[Any]
 Split = tuple[Array, Array]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from streampca.models.mixture import MixtureOfPPCA
     from streampca.models.pca import PCA
     from streampca.models.ppca import PPCA, FactorAnalysis
-    from streampca.results import load
+    from streampca.results.store import load
     from streampca.sources import open_source
 
 __version__ = "0.7.0"
@@ -41,7 +41,7 @@ _HOMES = {
     "MemoryLimitError": "errors",
     "PCA": "models.pca",
     "PCR": "models.pcr",
-    "load": "results",
+    "load": "results.store",
     "open_genotypes": "sources",
     "open_source": "sources",
 }

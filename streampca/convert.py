@@ -18,7 +18,7 @@ from streampca.errors import InputError
 from streampca.images import Converted, convert_images
 from streampca.models.dataset import FORMAT_VERSION
 from streampca.progress import Progress, Step, silent
-from streampca.results import save, writing
+from streampca.results.store import save, writing
 from streampca.sources import PLINK_SUFFIXES, is_genotypes, open_genotypes
 from streampca.sources.completeness import WRITTEN
 from streampca.sources.genotypes import TEXT, GenotypeSource, packed_width, refuse_duplicates

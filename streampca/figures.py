@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from streampca.errors import InputError
 from streampca.plots import COLOURS, new_figure, plain, save_picture
-from streampca.stored import certificate_method, error_in
+from streampca.results.schema import certificate_method, error_in
 
 if TYPE_CHECKING:
     import xarray

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from streampca.errors import InputError
 from streampca.models.dataset import FORMAT_VERSION
 from streampca.progress import Progress, Step, silent
-from streampca.results import save, text_paths, writing, writing_text
+from streampca.results.store import save, text_paths, writing, writing_text
 from streampca.sources.completeness import WRITTEN
 from streampca.sources.genotypes import TEXT
 from streampca.sources.tables import Ids, Table, read_table, split_column

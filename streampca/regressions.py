@@ -21,7 +21,7 @@ from streampca.models.regression import (
 )
 from streampca.models.regression_request import RegressionRequest, Targets
 from streampca.progress import Progress, silent
-from streampca.results import components_in, save, variant_labels_in
+from streampca.results.store import components_in, save, variant_labels_in
 from streampca.sources import Source
 from streampca.sources.genotypes import VariantSource
 from streampca.sources.tables import Table, read_table, source_ids, split_column

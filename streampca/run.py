@@ -20,11 +20,19 @@ from streampca import __version__
 from streampca.config import changed
 from streampca.engine import describe, engine, threads_of
 from streampca.errors import InputError, Stopped, redacted
-from streampca.export import FORMATS
 from streampca.jobs import Job, export_prefix, open_data, write_export
 from streampca.models.dataset import peak_memory
 from streampca.progress import Progress, Step, logger, silent
-from streampca.results import add_attributes, attributes_in, check_output, check_whole, load, put_in_place, text_paths
+from streampca.results.export import FORMATS
+from streampca.results.store import (
+    add_attributes,
+    attributes_in,
+    check_output,
+    check_whole,
+    load,
+    put_in_place,
+    text_paths,
+)
 from streampca.sources.remote import check_target, is_url, root_at, upload
 from streampca.sources.tables import Ids, Table, ids_of, read_table, source_ids, split_column
 from streampca.sweep.memory import PROCESS_KEY, memory_limit, process_bytes, show_bytes

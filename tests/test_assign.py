@@ -23,7 +23,7 @@ from streampca.cli.labelling import assign as command
 from streampca.models.assign import NONE, Assignment, Choice, assign
 from streampca.models.assign.classes import BANDWIDTHS, KernelClasses, scott
 from streampca.models.assign.records import threshold_of
-from streampca.results import save, scores_to_store
+from streampca.results.store import save, scores_to_store
 from streampca.sources import Axis
 from streampca.sources.tables import Ids, ids_of, read_table
 

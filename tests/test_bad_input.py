@@ -25,7 +25,7 @@ from streampca.cli import cli
 from streampca.config import load as load_config
 from streampca.errors import LONGEST_MESSAGE
 from streampca.jobs import Job, open_data
-from streampca.results import load, save
+from streampca.results.store import load, save
 from streampca.sources import open_genotypes, open_source
 from streampca.sources.plink1 import read_bim, read_fam
 from streampca.sources.plink2 import read_psam, read_pvar

@@ -23,7 +23,7 @@ from streampca.figures import draw_figure, draw_overview
 from streampca.report import write_report
 from streampca.report.methods import methods_of
 from streampca.report.provenance import command_of, facts_of
-from streampca.results import components_in, latent_in
+from streampca.results.store import components_in, latent_in
 from streampca.solvers.certificate import MARGIN, PROBES
 
 # What users give, and what comes of it with float32 tiles and block Lanczos.

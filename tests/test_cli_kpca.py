@@ -14,10 +14,10 @@ from genotype_helpers import random_calls, write_bed
 from helpers import peak_of, run
 
 from streampca import PCA, PPCA, FactorAnalysis, InputError, KernelPCA, load, open_source
-from streampca import results as results_module
 from streampca.models.kernel import KernelRequest, kernel_scores
 from streampca.models.kernel_fit import fit_kernel
-from streampca.results import kernel_in
+from streampca.results import store as results_module
+from streampca.results.store import kernel_in
 
 
 def values(n=400, seed=0, dtype=np.float64):

@@ -25,7 +25,7 @@ from streampca.config import load as load_config
 from streampca.convert import convert
 from streampca.errors import redacted
 from streampca.jobs import Job, open_data
-from streampca.results import load, load_arrays
+from streampca.results.store import load, load_arrays
 from streampca.run import run as execute
 from streampca.simulate import simulate_groups
 from streampca.sources.completeness import refuse_damage

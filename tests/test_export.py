@@ -9,9 +9,9 @@ from genotype_helpers import Truth, needs_plink2, plink2, random_calls, table, w
 from helpers import one_line
 
 from streampca import PCA, InputError, load, open_genotypes
-from streampca.export import export
 from streampca.models.components import Request
-from streampca.results import pca_to_store
+from streampca.results.export import export
+from streampca.results.store import pca_to_store
 
 PLINK = ("r.eigenval", "r.eigenvec", "r.eigenvec.var")
 
@@ -176,7 +176,7 @@ def test_folder_must_exist(genotypes, tmp_path):
 @pytest.mark.parametrize("overwrite", [False, True])
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_nothing_is_left_when_writing_fails(genotypes, tmp_path, monkeypatch, number, overwrite):
-    import streampca.export as module
+    import streampca.results.export as module
 
     result = PCA(2).fit(genotypes[0]).result_
     if overwrite:

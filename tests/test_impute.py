@@ -24,7 +24,7 @@ from latent_helpers import (
 
 from streampca import PPCA, FactorAnalysis, InputError, MemoryLimitError, load, open_source
 from streampca.models.latent import LatentRequest
-from streampca.results import impute_to_store, latent_in, latent_to_store
+from streampca.results.store import impute_to_store, latent_in, latent_to_store
 
 
 def iterated_svd(x, k, steps=400):

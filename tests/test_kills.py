@@ -21,7 +21,7 @@ from s3 import copied
 
 from streampca.config import load as load_config
 from streampca.errors import InputError
-from streampca.results import load
+from streampca.results.store import load
 from streampca.run import run as run_here
 from streampca.sources import remote
 from streampca.sweep.checkpoint import read_record

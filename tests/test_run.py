@@ -21,7 +21,7 @@ from streampca import __version__
 from streampca.config import load as load_config
 from streampca.errors import InputError, Stopped
 from streampca.progress import Step
-from streampca.results import load
+from streampca.results.store import load
 from streampca.run import run
 from streampca.sweep.checkpoint import Journal, read_record
 from streampca.sweep.matrix import Defects
@@ -369,11 +369,11 @@ def killed_at(name: str, call: int = 1):
 
 
 POINTS = {
-    "the arrays are written": ("streampca.results._write_arrays", 1),
+    "the arrays are written": ("streampca.results.store._write_arrays", 1),
     "it sums itself up": ("streampca.run.add_attributes", 1),
     "it exports": ("streampca.run.write_export", 1),
     "it takes its place": ("streampca.run.put_in_place", 1),
-    "it is renamed": ("streampca.results.os.rename", 1),
+    "it is renamed": ("streampca.results.store.os.rename", 1),
     "it tidies up": ("streampca.workplace.Workplace.remove", 1),
 }
 
@@ -388,7 +388,7 @@ def test_killed_as(point, overwrite, config, output, begun):
         run(load_config(config, [*settings, "model.n_components=2"]))
     begun.clear()
     # Of two renames, the first puts away what is to be overwritten.
-    name, call = POINTS.get(point, ("streampca.results.os.rename", 2))
+    name, call = POINTS.get(point, ("streampca.results.store.os.rename", 2))
     with killed_at(name, call):
         run(load_config(config, settings))
     done = len(begun)
@@ -412,8 +412,8 @@ def test_a_result_in_its_place_is_whole_even_if_the_data_went(config, data, outp
 NO_SPACE = {
     "a checkpoint": "streampca.sweep.checkpoint.np.savez",
     "a checkpoint, flushed": "streampca.sweep.checkpoint.os.fsync",
-    "scores": "streampca.results.RowsWriter.__call__",
-    "components": "streampca.results._write_arrays",
+    "scores": "streampca.results.store.RowsWriter.__call__",
+    "components": "streampca.results.store._write_arrays",
     "metadata": "streampca.run.add_attributes",
     "texts": "streampca.run.write_export",
     "what was asked": "streampca.workplace.Workplace.begin",

@@ -46,7 +46,7 @@ def project(
 
     from streampca.models.genotypes import match_variants, placed_genotypes
     from streampca.models.latent import infer_latent, matching_latent
-    from streampca.results import (
+    from streampca.results.store import (
         check_output,
         components_in,
         fit_id,
@@ -128,7 +128,7 @@ def _project_array(
     """Write the scores of new samples that are no genotypes."""
     import dask
 
-    from streampca.results import FAR, check_output, project_to_store
+    from streampca.results.store import FAR, check_output, project_to_store
 
     data = open_alike(fitted, source, *which)
     check_output(target, overwrite)
@@ -159,7 +159,7 @@ def denoise(
     """Project the samples of SOURCE on the components of RESULT, of `pca` or `kpca`, and write them mapped back."""
     import dask
 
-    from streampca.results import check_output, denoise_to_store, load
+    from streampca.results.store import check_output, denoise_to_store, load
 
     fitted = load(result)
     data = open_alike(fitted, source, variable, sample_dims, missing_chunks)
@@ -212,7 +212,7 @@ def impute(
 
     from streampca.models.genotypes import match_variants
     from streampca.models.latent import matching_latent
-    from streampca.results import check_output, impute_to_store, latent_in, load, variant_labels_in
+    from streampca.results.store import check_output, impute_to_store, latent_in, load, variant_labels_in
     from streampca.sources import open_genotypes
 
     fitted = load(result)

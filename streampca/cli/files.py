@@ -97,9 +97,9 @@ def convert(
 @source_options
 def info(path: str, as_json: bool, variable: str | None, sample_dims: str | None, missing_chunks: str) -> None:
     """Say what PATH is: a result, or data and how they are laid out."""
-    from streampca.results import kind_of
+    from streampca.results.schema import RESULT_ARRAYS
+    from streampca.results.store import kind_of
     from streampca.sources import open_source
-    from streampca.stored import RESULT_ARRAYS
     from streampca.sweep.memory import show_bytes
 
     if kind_of(Path(path)) in RESULT_ARRAYS:

@@ -200,7 +200,7 @@ def _fit(kind: str, options: dict[str, Any]) -> None:
     import dask
 
     from streampca.jobs import Job, export_prefix, open_data, write_export
-    from streampca.results import check_output, writing
+    from streampca.results.store import check_output, writing
 
     source, form, overwrite = options["source"], options.get("form"), options["overwrite"]
     data = open_data(source, options)

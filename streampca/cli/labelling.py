@@ -78,7 +78,7 @@ def assign(
     """
     from streampca.models.assign import Choice
     from streampca.models.assign import assign as assigned_to
-    from streampca.results import load, text_paths
+    from streampca.results.store import load, text_paths
     from streampca.sources.tables import ids_of
 
     _refuse_unread(options)
@@ -130,7 +130,7 @@ def _beside(path: Path) -> Path:
 
 def _open_scores(path: Path, fitted: xarray.Dataset) -> xarray.Dataset:
     """Open the scores of new samples on the components of a result."""
-    from streampca.results import fit_id, load_scores
+    from streampca.results.store import fit_id, load_scores
 
     new = load_scores(path)
     if new.sizes["component"] != fitted.sizes["component"]:
@@ -193,7 +193,7 @@ def _far(new: xarray.Dataset, path: Path | None, far: float | None) -> Any:
     """Tell which samples are far from the components; None where their distance is not known."""
     import numpy as np
 
-    from streampca.results import FAR, RESOLVED
+    from streampca.results.store import FAR, RESOLVED
 
     typical = new.attrs.get("typical_distance")
     if "distance" not in new or typical is None:
@@ -211,7 +211,7 @@ def _far(new: xarray.Dataset, path: Path | None, far: float | None) -> Any:
 
 def _write(path: Path, ids: Ids, given: Any, found: Assignment, held_out: bool) -> None:
     """Write the table, a line for each sample."""
-    from streampca.results import writing_text
+    from streampca.results.store import writing_text
 
     columns: dict[str, Any] = {"id": ids.names} if ids.families is None else {"FID": ids.families, "IID": ids.names}
     columns |= {"label": [""] * len(ids.names) if given is None else given, "assigned": found.assigned}

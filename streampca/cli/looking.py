@@ -30,7 +30,7 @@ FIGURES = ["overview", "scores", "scree", "certificates", "error", "loadings", "
 def report(result: str, labels: str | None, out: Path | None, title: str, overwrite: bool) -> None:
     """Write RESULT as one HTML page to look through, which needs no network."""
     from streampca.report import write_report
-    from streampca.results import load
+    from streampca.results.store import load
 
     fitted = load(result)
     table, names = _table(fitted, labels)
@@ -57,7 +57,7 @@ def plot(result: str, figure: str, labels: str | None, pcs: str | None, out: Pat
     """Draw a figure of RESULT for print; components are images or maps."""
     from streampca.figures import draw_figure
     from streampca.plots import check_picture
-    from streampca.results import load
+    from streampca.results.store import load
 
     pair = _pair(figure, pcs)
     if labels is not None and figure not in ("overview", "scores"):

@@ -57,8 +57,8 @@ def print_found(found: Any, attributes: dict[str, Any], path: str | Path, as_jso
 
 def print_stored(path: str | Path, as_json: bool) -> None:
     """Print what a result holds."""
-    from streampca.results import load
-    from streampca.stored import error_in
+    from streampca.results.schema import error_in
+    from streampca.results.store import load
 
     result = load(path)
     path = redacted(str(path))
@@ -81,7 +81,7 @@ def print_stored(path: str | Path, as_json: bool) -> None:
 
 def print_result(columns: dict[str, Any], eigenvalues: Any, a: dict[str, Any], path: str | Path, as_json: bool) -> None:
     """Print the table of components with their certificates, and what the run took; genotypes have eigenvalues too."""
-    from streampca.stored import certificate_method, error_in
+    from streampca.results.schema import certificate_method, error_in
     from streampca.sweep.memory import show_bytes
 
     if as_json:
@@ -118,7 +118,7 @@ def print_result(columns: dict[str, Any], eigenvalues: Any, a: dict[str, Any], p
 
 def _print_error_note(a: dict[str, Any]) -> None:
     """Print a line where the rounding of certificates was not measured."""
-    from streampca.stored import ERROR_NOTES, certificate_method
+    from streampca.results.schema import ERROR_NOTES, certificate_method
 
     method = certificate_method(a)
     if method in ERROR_NOTES:
@@ -127,7 +127,7 @@ def _print_error_note(a: dict[str, Any]) -> None:
 
 def print_latent(columns: dict[str, Any], a: dict[str, Any], path: str | Path, as_json: bool) -> None:
     """Print the table of components of a latent model, what it came to, and what the run took."""
-    from streampca.stored import certificate_method, error_in
+    from streampca.results.schema import certificate_method, error_in
     from streampca.sweep.memory import show_bytes
 
     error = error_in(columns)

@@ -48,7 +48,7 @@ def pcr(**options: Any) -> None:
     from streampca.jobs import GENOTYPE_CHOICES, filling, given, open_data
     from streampca.models.regression_request import RegressionRequest
     from streampca.regressions import pcr_to_store, targets_from
-    from streampca.results import check_output, writing
+    from streampca.results.store import check_output, writing
 
     source = options["source"]
     data = open_data(source, options)
@@ -97,7 +97,7 @@ def predict(
 
     from streampca.cli.applying import open_alike
     from streampca.regressions import covariates_from, predict_by, regression_in
-    from streampca.results import load, text_paths
+    from streampca.results.store import load, text_paths
     from streampca.sources import open_genotypes
 
     fitted = load(result)
@@ -129,7 +129,7 @@ def predict(
 
 def _write_predictions(path: Path, data: Any, names: tuple[str, ...], values: Any) -> None:
     """Write a line for each sample: its ids, and what is predicted."""
-    from streampca.results import writing_text
+    from streampca.results.store import writing_text
     from streampca.sources.tables import source_ids
 
     ids = source_ids(data.samples)

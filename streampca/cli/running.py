@@ -50,7 +50,7 @@ def run(
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(result: str, as_json: bool) -> None:
     """Say how far the run for RESULT is, from any shell; or that in a folder of unfinished work."""
-    from streampca.results import attributes_in, kind_of
+    from streampca.results.store import attributes_in, kind_of
     from streampca.sources.remote import is_url
     from streampca.workplace import status as look
 

@@ -9,7 +9,7 @@ import numpy as np
 from streampca.demos.telling import Teller
 from streampca.models.components import Request
 from streampca.plots import draw_digits
-from streampca.results import pca_to_store, writing
+from streampca.results.store import pca_to_store, writing
 
 
 def demo_digits(teller: Teller) -> list[Path]:

@@ -16,7 +16,7 @@ from streampca.errors import InputError
 from streampca.images import convert_images
 from streampca.models.components import Components, Request, distances, fit_components, project
 from streampca.progress import Progress
-from streampca.results import FAR, load, pca_to_store, writing
+from streampca.results.store import FAR, load, pca_to_store, writing
 from streampca.simulate_faces import simulate_faces
 from streampca.sources import open_source
 

@@ -10,7 +10,7 @@ from streampca.demos.telling import Teller
 from streampca.errors import InputError
 from streampca.models.latent import LatentRequest
 from streampca.plots import draw_planes
-from streampca.results import latent_to_store, writing
+from streampca.results.store import latent_to_store, writing
 
 # Share of the values that is taken away.
 REMOVED = 0.2

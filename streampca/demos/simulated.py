@@ -11,7 +11,7 @@ from streampca.errors import InputError
 from streampca.figures import draw_overview
 from streampca.models.components import Request
 from streampca.plots import draw_map
-from streampca.results import load, pca_to_store, writing
+from streampca.results.store import load, pca_to_store, writing
 from streampca.simulate import simulate_groups
 from streampca.sources import open_source
 from streampca.sweep.memory import memory_limit, show_bytes

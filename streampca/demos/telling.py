@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from streampca.models.dataset import Variables
 from streampca.progress import Progress, silent
 from streampca.report import write_report
-from streampca.results import load, save, writing
+from streampca.results.store import load, save, writing
 from streampca.sources import Source, open_source
 from streampca.sources.tables import ids_of, read_table
 

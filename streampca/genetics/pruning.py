@@ -31,7 +31,7 @@ from numba import njit
 from streampca.errors import InputError
 from streampca.models.components import without_sparse
 from streampca.progress import Progress, Step, silent
-from streampca.results import text_paths, writing_text
+from streampca.results.store import text_paths, writing_text
 from streampca.solvers.base import left_out
 from streampca.sources.base import Array
 from streampca.sources.genotypes import Filter, GenotypeSource, chromosome

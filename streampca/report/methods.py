@@ -10,7 +10,7 @@ import numpy as np
 
 from streampca.report.markup import number, percent
 from streampca.report.provenance import largest_error, mapping_of, parameters_of
-from streampca.stored import certificate_method, error_in
+from streampca.results.schema import certificate_method, error_in
 
 if TYPE_CHECKING:
     import xarray

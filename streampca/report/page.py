@@ -26,7 +26,7 @@ from streampca.report.sections import (
     run_section,
     spectrum,
 )
-from streampca.results import text_paths, writing_text
+from streampca.results.store import text_paths, writing_text
 
 if TYPE_CHECKING:
     import xarray

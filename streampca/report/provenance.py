@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streampca.report.markup import number, percent
+from streampca.results.schema import certificate_method, error_in
 from streampca.solvers.base import is_null
-from streampca.stored import certificate_method, error_in
 from streampca.sweep.memory import show_bytes
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from streampca.report.loadings import Loadings
 from streampca.report.markup import Html, element, joined, number, percent
 from streampca.report.methods import methods_of
 from streampca.report.provenance import command_of, error_title, facts_of, largest_error, parameters_of, texts_of
-from streampca.stored import certificate_method, error_in
+from streampca.results.schema import certificate_method, error_in
 
 if TYPE_CHECKING:
     import xarray

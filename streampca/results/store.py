@@ -56,6 +56,15 @@ from streampca.models.latent import (
 from streampca.models.latent_plan import imputing_sweeps
 from streampca.models.preimages import RESTORED_ROWS, KernelDenoiser, LinearDenoiser, RidgeMap, check_invertible
 from streampca.progress import Progress, silent
+from streampca.results.schema import (
+    ERROR_ARRAYS,
+    RESULT_ARRAYS,
+    absent_arrays,
+    certificate_method,
+    check_arrays,
+    check_attributes,
+    error_in,
+)
 from streampca.solvers.em.factors import Factors, Known
 from streampca.solvers.em.statistics import Imputation
 from streampca.solvers.kernel.kernels import Kernel
@@ -65,15 +74,6 @@ from streampca.sources.completeness import WRITTEN, refuse_damage, written_whole
 from streampca.sources.genotypes import VariantSource
 from streampca.sources.remote import is_url, root_at
 from streampca.sources.zarr_arrays import arrays_in, check_size, open_store
-from streampca.stored import (
-    ERROR_ARRAYS,
-    RESULT_ARRAYS,
-    absent_arrays,
-    certificate_method,
-    check_arrays,
-    check_attributes,
-    error_in,
-)
 from streampca.sweep.matrix import Matrix
 from streampca.sweep.scaling import Scaling
 from streampca.sweep.statistics import RowsOf

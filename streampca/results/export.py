@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 import numpy as np
 
 from streampca.errors import InputError
-from streampca.results import load, load_arrays, text_paths, writing_text
-from streampca.stored import ERROR_ARRAYS
+from streampca.results.schema import ERROR_ARRAYS
+from streampca.results.store import load, load_arrays, text_paths, writing_text
 from streampca.sweep.scaling import check_choice
 
 if TYPE_CHECKING:

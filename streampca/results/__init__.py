@@ -1,0 +1,1 @@
+"""Results as Zarr stores: their schema, writing, opening and export."""

@@ -19,9 +19,9 @@ from streampca import PCA, PCR, PPCA, InputError, KernelPCA
 from streampca.cli.fitting import pca as pca_command
 from streampca.config import load as load_config
 from streampca.config import schema, starter
-from streampca.figures import draw_figure, draw_overview
 from streampca.report import write_report
 from streampca.report.methods import methods_of
+from streampca.report.print_figures import draw_figure, draw_overview
 from streampca.report.provenance import command_of, facts_of
 from streampca.results.store import components_in, latent_in
 from streampca.solvers.certificate import MARGIN, PROBES

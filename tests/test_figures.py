@@ -7,7 +7,7 @@ from scipy.spatial import procrustes
 
 import streampca
 from streampca.errors import InputError
-from streampca.figures import draw_figure, draw_overview, largest_in_bins
+from streampca.report.print_figures import draw_figure, draw_overview, largest_in_bins
 from streampca.simulate_map import kilometres, simulate_map
 from streampca.sources.tables import ids_of, read_table
 

@@ -22,9 +22,9 @@ from streampca import PCA, InputError, load
 from streampca.convert import convert
 from streampca.demos import Teller
 from streampca.demos.faces import _Faces, _judge, demo_faces, not_faces
-from streampca.draw_images import draw_gallery, draw_reconstructions, reconstructions
 from streampca.images import convert_images, parse_size
 from streampca.models.components import Request, distances, fit_components, project
+from streampca.report.print_images import draw_gallery, draw_reconstructions, reconstructions
 from streampca.simulate_faces import Cast, simulate_faces
 from streampca.sources import open_source
 

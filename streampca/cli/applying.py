@@ -166,7 +166,7 @@ def denoise(
     target = out or Path(f"{stem(source)}.denoised.zarr")
     check_output(target, overwrite)
     if picture is not None:
-        from streampca.plots import check_picture
+        from streampca.report.plots import check_picture
 
         check_picture(picture)
     facts = {"result": str(result)}
@@ -189,7 +189,7 @@ def _draw_denoised(data: Any, target: Path, picture: Path) -> None:
     import numpy as np
     import zarr
 
-    from streampca.plots import draw_samples
+    from streampca.report.plots import draw_samples
 
     count = min(10, data.shape[0])
     before, _ = data.read(slice(0, count), slice(0, data.shape[1]))

@@ -55,8 +55,8 @@ def report(result: str, labels: str | None, out: Path | None, title: str, overwr
 @click.option("--overwrite", is_flag=True, help="Replace a file that exists.")
 def plot(result: str, figure: str, labels: str | None, pcs: str | None, out: Path | None, overwrite: bool) -> None:
     """Draw a figure of RESULT for print; components are images or maps."""
-    from streampca.figures import draw_figure
-    from streampca.plots import check_picture
+    from streampca.report.plots import check_picture
+    from streampca.report.print_figures import draw_figure
     from streampca.results.store import load
 
     pair = _pair(figure, pcs)
@@ -68,7 +68,7 @@ def plot(result: str, figure: str, labels: str | None, pcs: str | None, out: Pat
         raise InputError(f"{target}: exists already; choose another --out or add --overwrite")
     fitted = load(result)
     if figure == "components":
-        from streampca.draw_images import draw_gallery
+        from streampca.report.print_images import draw_gallery
 
         draw_gallery(fitted, target)
     else:

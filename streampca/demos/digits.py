@@ -8,7 +8,7 @@ import numpy as np
 
 from streampca.demos.telling import Teller
 from streampca.models.components import Request
-from streampca.plots import draw_digits
+from streampca.report.plots import draw_digits
 from streampca.results.store import pca_to_store, writing
 
 

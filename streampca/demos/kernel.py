@@ -10,7 +10,7 @@ import numpy as np
 
 from streampca.demos.telling import Teller
 from streampca.models.kernel import KernelRequest
-from streampca.plots import draw_curves, draw_samples
+from streampca.report.plots import draw_curves, draw_samples
 from streampca.results.store import kernel_to_store, writing
 
 # Deviation of the noise that is put on digits of 0 to 16, and what kernel PCA may choose from to take it off.

@@ -9,7 +9,7 @@ import numpy as np
 from streampca.demos.telling import Teller
 from streampca.errors import InputError
 from streampca.models.latent import LatentRequest
-from streampca.plots import draw_planes
+from streampca.report.plots import draw_planes
 from streampca.results.store import latent_to_store, writing
 
 # Share of the values that is taken away.

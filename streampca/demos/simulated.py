@@ -8,9 +8,9 @@ import numpy as np
 
 from streampca.demos.telling import Teller
 from streampca.errors import InputError
-from streampca.figures import draw_overview
 from streampca.models.components import Request
-from streampca.plots import draw_map
+from streampca.report.plots import draw_map
+from streampca.report.print_figures import draw_overview
 from streampca.results.store import load, pca_to_store, writing
 from streampca.simulate import simulate_groups
 from streampca.sources import open_source

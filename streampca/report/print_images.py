@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streampca.errors import InputError
-from streampca.plots import check_picture, new_figure, save_picture
+from streampca.report.plots import check_picture, new_figure, save_picture
 
 if TYPE_CHECKING:
     import xarray

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streampca.errors import InputError
-from streampca.plots import COLOURS, new_figure, plain, save_picture
+from streampca.report.plots import COLOURS, new_figure, plain, save_picture
 from streampca.results.schema import certificate_method, error_in
 
 if TYPE_CHECKING:

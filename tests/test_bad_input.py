@@ -22,10 +22,11 @@ from hypothesis import strategies as st
 import streampca.validation
 from streampca import InputError
 from streampca.cli import cli
-from streampca.config import load as load_config
 from streampca.errors import LONGEST_MESSAGE
-from streampca.jobs import Job, open_data
 from streampca.results.store import load, save
+from streampca.run.config import load as load_config
+from streampca.run.fit import Job, open_data
+from streampca.run.work_directory import Workplace, status
 from streampca.sources import open_genotypes, open_source
 from streampca.sources.plink1 import read_bim, read_fam
 from streampca.sources.plink2 import read_psam, read_pvar
@@ -33,7 +34,6 @@ from streampca.sources.regions import named_regions
 from streampca.sources.tables import Ids, read_table
 from streampca.sweep.checkpoint import Journal, read_record
 from streampca.validation import available_memory, refuse_too_large
-from streampca.workplace import Workplace, status
 
 MODEL = {"kind": "pca", "n_components": 1, "solver": "auto", "seed": 0, "tol": 1e-3}
 

@@ -17,13 +17,13 @@ from report_helpers import Page
 import streampca
 from streampca import PCA, PCR, PPCA, InputError, KernelPCA
 from streampca.cli.fitting import pca as pca_command
-from streampca.config import load as load_config
-from streampca.config import schema, starter
 from streampca.report import write_report
 from streampca.report.methods import methods_of
 from streampca.report.print_figures import draw_figure, draw_overview
 from streampca.report.provenance import command_of, facts_of
 from streampca.results.store import components_in, latent_in
+from streampca.run.config import load as load_config
+from streampca.run.config import schema, starter
 from streampca.solvers.certificate import MARGIN, PROBES
 
 # What users give, and what comes of it with float32 tiles and block Lanczos.

@@ -20,9 +20,9 @@ from pydantic import ValidationError
 from streampca.cli import configuring
 from streampca.cli import fitting as commands
 from streampca.cli.configuring import config as config_command
-from streampca.config import Config, changed, load, schema, starter
-from streampca.config.blocks import BLOCKS, ENGINES, MODELS, JobQueue, Threads, listed
 from streampca.errors import InputError
+from streampca.run.config import Config, changed, load, schema, starter
+from streampca.run.config.blocks import BLOCKS, ENGINES, MODELS, JobQueue, Threads, listed
 
 CONFIGS = sorted((Path(__file__).parent.parent / "configs").glob("*.yaml"))
 BASE = "source:\n  path: a.zarr\nmodel:\n  kind: pca\noutput:\n  path: b.zarr\n"

@@ -13,7 +13,7 @@ from helpers import one_line
 from source_helpers import everything
 
 from streampca import InputError
-from streampca.convert import convert
+from streampca.run.convert import convert
 from streampca.simulate_genotypes import simulate_genotypes
 from streampca.sources.plink1 import BedSource
 from streampca.sources.vcf_zarr import open_vcf_zarr
@@ -34,7 +34,7 @@ chr1	30	rs3	A	C	.	.	.	GT:DS	1:0	0/.:.	0:1
 
 @pytest.fixture
 def small_chunks(monkeypatch):
-    monkeypatch.setattr("streampca.convert.CHUNK", (16, 8))
+    monkeypatch.setattr("streampca.run.convert.CHUNK", (16, 8))
 
 
 def study(folder, n=21, m=50):
@@ -177,7 +177,7 @@ def test_what_cannot_be_converted(tmp_path, name):
 
 def test_vcf_without_its_packages(tmp_path, monkeypatch):
     (tmp_path / "x.vcf").write_text(VCF)
-    monkeypatch.setattr("streampca.convert.find_spec", lambda _name: None)
+    monkeypatch.setattr("streampca.run.convert.find_spec", lambda _name: None)
     with pytest.raises(InputError, match=r"pip install 'streampca\[vcf\]'") as error:
         convert(tmp_path / "x.vcf", tmp_path / "new.vcz")
     one_line(error)

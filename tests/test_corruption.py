@@ -21,12 +21,12 @@ from zarr.codecs import Crc32cCodec
 import streampca as sp
 from streampca import InputError, open_genotypes, open_source
 from streampca.cli import main
-from streampca.config import load as load_config
-from streampca.convert import convert
 from streampca.errors import redacted
-from streampca.jobs import Job, open_data
 from streampca.results.store import load, load_arrays
-from streampca.run import run as execute
+from streampca.run.config import load as load_config
+from streampca.run.convert import convert
+from streampca.run.driver import run as execute
+from streampca.run.fit import Job, open_data
 from streampca.simulate import simulate_groups
 from streampca.sources.completeness import refuse_damage
 from streampca.sweep.checkpoint import Journal, read_record
@@ -277,7 +277,7 @@ def test_scores_of_an_attempt_before_are_checked_before_the_result_gets_its_name
         raise InputError("no room")
 
     # The work is done, and something that may be cured comes between it and the name.
-    monkeypatch.setattr("streampca.run.put_in_place", no_room)
+    monkeypatch.setattr("streampca.run.driver.put_in_place", no_room)
     with pytest.raises(InputError, match="no room"):
         execute(config)
     monkeypatch.undo()

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from helpers import PEAK
 
-from streampca.config import Config
-from streampca.costs import measuring, planned, planning
-from streampca.costs.measuring import CALIBRATION_BYTES, driver_seconds, statistic_of
-from streampca.costs.sizes import Network, Sizes, driver_bytes, network_of, sent_by, sizes_of, worker_bytes
-from streampca.costs.times import WAITING, Crew, Rates, SweepTime, Times, sweep_time
-from streampca.jobs import Job
+from streampca.run.config import Config
+from streampca.run.costs import measuring, planned, planning
+from streampca.run.costs.measuring import CALIBRATION_BYTES, driver_seconds, statistic_of
+from streampca.run.costs.sizes import Network, Sizes, driver_bytes, network_of, sent_by, sizes_of, worker_bytes
+from streampca.run.costs.times import WAITING, Crew, Rates, SweepTime, Times, sweep_time
+from streampca.run.fit import Job
 from streampca.solvers.choose import Plan
 from streampca.solvers.dense import Dense
 from streampca.solvers.krylov import WARM_SWEEPS, Krylov
@@ -281,7 +281,7 @@ def test_the_cluster_plan_on_paper_takes_bounded_memory(tmp_path):
 def test_workers_send_no_more_than_the_bound(keep_rows, monkeypatch):
     from types import SimpleNamespace
 
-    from streampca.engine import engine
+    from streampca.run.engine import engine
 
     monkeypatch.setattr("streampca.sweep.memory.PARTITION_BYTES", 1 << 18)
     data = PaperGenotypes("x", (2000, 6000))

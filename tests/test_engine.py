@@ -24,10 +24,10 @@ import zarr
 from helpers import falling, matrix_with_spectrum
 
 from streampca import PCA, jobqueue
-from streampca import engine as engine_module
-from streampca.engine import describe, engine
 from streampca.errors import InputError
-from streampca.jobqueue import _Keeper
+from streampca.run import engine as engine_module
+from streampca.run.engine import describe, engine
+from streampca.run.job_queue import _Keeper
 from streampca.sweep.sweep import active_client
 
 with suppress(ImportError):
@@ -185,7 +185,7 @@ def test_dashboard_takes_another_port_and_the_outer_client_comes_back():
 def test_first_use_leaves_the_configuration_whole():
     # In an interpreter of its own: distributed adds its defaults when it is imported, and they must stay.
     code = (
-        "from types import SimpleNamespace; from streampca.engine import engine; import dask, sys\n"
+        "from types import SimpleNamespace; from streampca.run.engine import engine; import dask, sys\n"
         "assert 'distributed' not in sys.modules\n"
         "with engine(SimpleNamespace(kind='processes', workers=1, dashboard=False), 1, 10**9): pass\n"
         "print(*(dask.config.get(f'distributed.{key}') for key in ('comm.timeouts.connect', 'worker.memory.spill')))"

@@ -17,14 +17,14 @@ from sklearn.model_selection import StratifiedKFold
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 
-import streampca.images
+import streampca.run.images
 from streampca import PCA, InputError, load
-from streampca.convert import convert
 from streampca.demos import Teller
 from streampca.demos.faces import _Faces, _judge, demo_faces, not_faces
-from streampca.images import convert_images, parse_size
 from streampca.models.components import Request, distances, fit_components, project
 from streampca.report.print_images import draw_gallery, draw_reconstructions, reconstructions
+from streampca.run.convert import convert
+from streampca.run.images import convert_images, parse_size
 from streampca.simulate_faces import Cast, simulate_faces
 from streampca.sources import open_source
 
@@ -157,7 +157,7 @@ def test_files_that_are_no_images_are_listed_and_leave_no_gap(tmp_path, monkeypa
     (folder / "loop").symlink_to(folder)
     (folder / "other").symlink_to(tmp_path / "elsewhere")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
-    monkeypatch.setattr(streampca.images, "CHUNK_BYTES", 2 * H * W)
+    monkeypatch.setattr(streampca.run.images, "CHUNK_BYTES", 2 * H * W)
     done = convert_images(folder, folder / "out.zarr")
     found = stored(folder / "out.zarr")
     np.testing.assert_array_equal(found["image"], pictures)
@@ -227,9 +227,9 @@ def test_labels_of_folders_and_tables(tmp_path):
 def test_few_images_are_held_at_a_time(tmp_path, monkeypatch):
     for number in range(120):
         save(tmp_path / "in", f"{number:03d}.png", np.full((H, W), number, np.uint8))
-    monkeypatch.setattr(streampca.images, "CHUNK_BYTES", 8 * H * W)
+    monkeypatch.setattr(streampca.run.images, "CHUNK_BYTES", 8 * H * W)
     alive, most = weakref.WeakValueDictionary(), []
-    read = streampca.images._Reader._read
+    read = streampca.run.images._Reader._read
 
     def watched(self, path):
         image, resized = read(self, path)
@@ -237,12 +237,12 @@ def test_few_images_are_held_at_a_time(tmp_path, monkeypatch):
         most.append(len(alive))
         return image, resized
 
-    monkeypatch.setattr(streampca.images._Reader, "_read", watched)
+    monkeypatch.setattr(streampca.run.images._Reader, "_read", watched)
     steps = []
     convert_images(tmp_path / "in", tmp_path / "out.zarr", progress=steps.append)
     assert stored(tmp_path / "out.zarr")["image"][:, 0, 0].tolist() == list(range(120))
     assert len(most) == 120
-    assert max(most) <= 2 * max(8, streampca.images.thread_count())
+    assert max(most) <= 2 * max(8, streampca.run.images.thread_count())
     assert steps[-1].label == "converting"
     assert steps[-1].done == steps[-1].total > 1
 

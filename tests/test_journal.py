@@ -11,7 +11,7 @@ import zarr
 from genotype_helpers import write_bed
 
 from streampca.errors import InputError, Stopped
-from streampca.jobs import Job, open_data
+from streampca.run.fit import Job, open_data
 from streampca.sweep.checkpoint import Journal, Question, active_journal, read_record, write_record
 from streampca.sweep.matrix import Defects
 from streampca.sweep.merge_tree import Nodes, Partial, middle_of, parent_of

@@ -19,10 +19,10 @@ from genotype_helpers import random_calls, write_bed
 from killing import FILES, PROCESSES, RECORDS, SIGNALS, Watched, bits, times_done, until, watched, write_config
 from s3 import copied
 
-from streampca.config import load as load_config
 from streampca.errors import InputError
 from streampca.results.store import load
-from streampca.run import run as run_here
+from streampca.run.config import load as load_config
+from streampca.run.driver import run as run_here
 from streampca.sources import remote
 from streampca.sweep.checkpoint import read_record
 

@@ -102,7 +102,7 @@ def test_pca_has_the_bits_of_the_local_copy(url, data):
 
 def test_vcf_zarr_has_the_bits_of_the_local_copy(url, tmp_path):
     simulate_genotypes(tmp_path / "g", n_samples=40, n_variants=300, seed=1)
-    from streampca.convert import convert
+    from streampca.run.convert import convert
 
     convert(tmp_path / "g.bed", tmp_path / "g.vcz")
     copied(tmp_path / "g.vcz", url)

@@ -18,16 +18,16 @@ from genotype_helpers import random_calls, write_bed
 from killing import PROCESSES, bits, write_config
 
 from streampca import __version__
-from streampca.config import load as load_config
 from streampca.errors import InputError, Stopped
 from streampca.progress import Step
 from streampca.results.store import load
-from streampca.run import run
+from streampca.run.config import load as load_config
+from streampca.run.driver import run
+from streampca.run.work_directory import Workplace, folder_of, status
 from streampca.sweep.checkpoint import Journal, read_record
 from streampca.sweep.matrix import Defects
 from streampca.sweep.merge_tree import Nodes, Partial, halves_of
 from streampca.sweep.sweep import _compute_on
-from streampca.workplace import Workplace, folder_of, status
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 
@@ -194,7 +194,7 @@ def test_changed_data_are_refused(config, data, output, here):
 
 def test_another_version_of_the_program_is_refused(config, monkeypatch, here):
     stopped(config)
-    monkeypatch.setattr("streampca.run.__version__", "99.0")
+    monkeypatch.setattr("streampca.run.driver.__version__", "99.0")
     code, _, err = here("run", config, "--quiet")
     assert code == 2
     assert f"streampca was {__version__}, is 99.0" in err
@@ -370,11 +370,11 @@ def killed_at(name: str, call: int = 1):
 
 POINTS = {
     "the arrays are written": ("streampca.results.store._write_arrays", 1),
-    "it sums itself up": ("streampca.run.add_attributes", 1),
-    "it exports": ("streampca.run.write_export", 1),
-    "it takes its place": ("streampca.run.put_in_place", 1),
+    "it sums itself up": ("streampca.run.driver.add_attributes", 1),
+    "it exports": ("streampca.run.driver.write_export", 1),
+    "it takes its place": ("streampca.run.driver.put_in_place", 1),
     "it is renamed": ("streampca.results.store.os.rename", 1),
-    "it tidies up": ("streampca.workplace.Workplace.remove", 1),
+    "it tidies up": ("streampca.run.work_directory.Workplace.remove", 1),
 }
 
 
@@ -401,7 +401,7 @@ def test_killed_as(point, overwrite, config, output, begun):
 
 
 def test_a_result_in_its_place_is_whole_even_if_the_data_went(config, data, output):
-    with killed_at("streampca.workplace.Workplace.remove"):
+    with killed_at("streampca.run.work_directory.Workplace.remove"):
         run(load_config(config))
     assert folder_of(output).exists()
     data.rename(data.with_name("gone.zarr"))
@@ -414,9 +414,9 @@ NO_SPACE = {
     "a checkpoint, flushed": "streampca.sweep.checkpoint.os.fsync",
     "scores": "streampca.results.store.RowsWriter.__call__",
     "components": "streampca.results.store._write_arrays",
-    "metadata": "streampca.run.add_attributes",
-    "texts": "streampca.run.write_export",
-    "what was asked": "streampca.workplace.Workplace.begin",
+    "metadata": "streampca.run.driver.add_attributes",
+    "texts": "streampca.run.driver.write_export",
+    "what was asked": "streampca.run.work_directory.Workplace.begin",
 }
 
 

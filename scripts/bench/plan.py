@@ -71,11 +71,11 @@ def worker(*arguments: object) -> Any:
 
 def work_network(prefix: str, k: str, workers: str) -> None:
     """Count the bytes of some sweeps on a cluster of this machine, and their bound."""
-    from streampca.config import Config
-    from streampca.costs.measuring import statistic_of
-    from streampca.costs.sizes import network_of, sent_by, sizes_of
-    from streampca.engine import engine
-    from streampca.jobs import Job, open_data
+    from streampca.run.config import Config
+    from streampca.run.costs.measuring import statistic_of
+    from streampca.run.costs.sizes import network_of, sent_by, sizes_of
+    from streampca.run.engine import engine
+    from streampca.run.fit import Job, open_data
     from streampca.solvers.base import first_sweep
     from streampca.sweep.sweep import Sweeps
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import dask
 
 from streampca import PCA
-from streampca.config import Config
-from streampca.jobs import Job, open_data
-from streampca.run import run
+from streampca.run.config import Config
+from streampca.run.driver import run
+from streampca.run.fit import Job, open_data
 from streampca.simulate_genotypes import simulate_genotypes
 
 SOURCE = {"scale": "auto", "missing": "auto"}

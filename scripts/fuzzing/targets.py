@@ -31,10 +31,12 @@ from fuzzing.seeds import (
     vcf_stores,
     workplaces,
 )  # fmt: skip
-from streampca.config import load as load_config
-from streampca.convert import convert
 from streampca.errors import InputError
-from streampca.jobs import Job, open_data
+from streampca.run.config import load as load_config
+from streampca.run.convert import convert
+from streampca.run.fit import Job, open_data
+from streampca.run.work_directory import Workplace
+from streampca.run.work_directory import status as status_of
 from streampca.sources import open_genotypes
 from streampca.sources.plink1 import read_bim, read_fam
 from streampca.sources.plink2 import read_psam, read_pvar
@@ -42,8 +44,6 @@ from streampca.sources.regions import in_regions, named_regions
 from streampca.sources.selection import select
 from streampca.sources.tables import Ids, read_table
 from streampca.sweep.checkpoint import Journal, read_record
-from streampca.workplace import Workplace
-from streampca.workplace import status as status_of
 
 Files = Mapping[str, bytes]
 # Beside what the process has already.
@@ -166,7 +166,7 @@ def use_checkpoint(folder: Path, number: int) -> None:
 
 def use_workplace(folder: Path, _: int) -> None:
     from streampca.cli.running import _lines
-    from streampca.run import _differences
+    from streampca.run.driver import _differences
 
     place = Workplace(folder / "out.zarr.unfinished")
     begun = place.asked

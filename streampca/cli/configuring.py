@@ -10,7 +10,7 @@ import click
 from streampca.cli.options import existing
 from streampca.errors import InputError
 
-# As in streampca.config, which takes long to import.
+# As in streampca.run.config, which takes long to import.
 KINDS = ("pca", "ppca", "factor_analysis", "kpca")
 ENGINES = ("threads", "processes", "address", "slurm", "pbs", "sge", "lsf")
 
@@ -23,7 +23,7 @@ def config() -> None:
 @config.command(epilog="Example: streampca config schema > schema.json")
 def schema() -> None:
     """Print the JSON schema of a configuration, for editors that check YAML."""
-    from streampca import config as configuration
+    from streampca.run import config as configuration
 
     click.echo(json.dumps(configuration.schema(), indent=2))
 
@@ -34,7 +34,7 @@ def schema() -> None:
 @click.option("--out", type=existing, help="File to write; printed unless given.")
 def new(kind: str, engine: str, out: Path | None) -> None:
     """Print a configuration of the model KIND to begin with, with all that may be set."""
-    from streampca.config import starter
+    from streampca.run.config import starter
 
     text = starter(kind, engine)
     if out is None:

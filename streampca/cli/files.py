@@ -31,7 +31,7 @@ def prune(
     """List variants of SOURCE that are not in linkage with others, as plink --indep-pairwise does."""
     from streampca.genetics.pruning import filtered, list_paths, write_lists
     from streampca.genetics.pruning import prune as kept_of
-    from streampca.jobs import open_data
+    from streampca.run.fit import open_data
 
     data = open_data(source, choice)
     prefix = out or Path(stem(source))
@@ -55,7 +55,7 @@ def prune(
 @click.option("--overwrite", is_flag=True, help="Replace files that exist.")
 def export(result: Path, form: str, out: Path | None, overwrite: bool) -> None:
     """Write RESULT as text: plink (.eigenvec, .eigenval, .eigenvec.var) or tsv (scores, loadings, components)."""
-    from streampca.jobs import write_export
+    from streampca.run.fit import write_export
 
     for path in write_export(result, form, out, overwrite):
         click.echo(str(path))
@@ -78,8 +78,8 @@ def convert(
     quiet: bool,
 ) -> None:  # fmt: skip
     """Write SOURCE, a .bed, .pgen, .vcf or .vcf.gz, as the VCF Zarr store OUT; or a folder of images as one array."""
-    from streampca.convert import convert as write
-    from streampca.images import parse_size
+    from streampca.run.convert import convert as write
+    from streampca.run.images import parse_size
 
     shape = None if size is None else parse_size(size)
     with shown_progress(quiet) as progress:

@@ -199,8 +199,8 @@ def _fit(kind: str, options: dict[str, Any]) -> None:
     """Fit a model of a kind: open, check the output, plan or fit, write, print."""
     import dask
 
-    from streampca.jobs import Job, export_prefix, open_data, write_export
     from streampca.results.store import check_output, writing
+    from streampca.run.fit import Job, export_prefix, open_data, write_export
 
     source, form, overwrite = options["source"], options.get("form"), options["overwrite"]
     data = open_data(source, options)

@@ -45,10 +45,10 @@ def pcr(**options: Any) -> None:
     """Principal component regression of traits of the samples on SOURCE, the number of components by folds."""
     import dask
 
-    from streampca.jobs import GENOTYPE_CHOICES, filling, given, open_data
     from streampca.models.regression_request import RegressionRequest
-    from streampca.regressions import pcr_to_store, targets_from
     from streampca.results.store import check_output, writing
+    from streampca.run.fit import GENOTYPE_CHOICES, filling, given, open_data
+    from streampca.run.regression import pcr_to_store, targets_from
 
     source = options["source"]
     data = open_data(source, options)
@@ -96,8 +96,8 @@ def predict(
     import dask
 
     from streampca.cli.applying import open_alike
-    from streampca.regressions import covariates_from, predict_by, regression_in
     from streampca.results.store import load, text_paths
+    from streampca.run.regression import covariates_from, predict_by, regression_in
     from streampca.sources import open_genotypes
 
     fitted = load(result)
@@ -157,7 +157,7 @@ def _columns_of(found: Any) -> dict[str, list[Any]]:
 
 def print_stored_regression(fitted: Any, path: str | Path, as_json: bool) -> None:
     """Print what a stored regression holds."""
-    from streampca.regressions import regression_in
+    from streampca.run.regression import regression_in
 
     print_regression(_columns_of(regression_in(fitted)), fitted.attrs, path, as_json)
 

@@ -30,15 +30,15 @@ def run(
 
     SIGTERM, SIGUSR1 and Ctrl-C save what is done and exit with code 75; a second Ctrl-C exits at once.
     """
-    from streampca.config import load
+    from streampca.run.config import load
 
     asked = load(config, settings)
     if plan:
-        from streampca.costs import planned
+        from streampca.run.costs import planned
 
         print_plan(planned(asked), as_json)
         return
-    from streampca.run import run as execute
+    from streampca.run.driver import run as execute
 
     with shown_progress(quiet, log_json) as progress:
         where = execute(asked, resume=resume, progress=progress)
@@ -51,8 +51,8 @@ def run(
 def status(result: str, as_json: bool) -> None:
     """Say how far the run for RESULT is, from any shell; or that in a folder of unfinished work."""
     from streampca.results.store import attributes_in, kind_of
+    from streampca.run.work_directory import status as look
     from streampca.sources.remote import is_url
-    from streampca.workplace import status as look
 
     if is_url(result):
         raise InputError(f"{result}: give the folder of its unfinished work, NAME.unfinished in output.work")

@@ -64,7 +64,7 @@ def engine(settings: Any, threads: int, memory: int) -> Iterator[Any]:
     if settings.kind in ("processes", "address"):
         start: Callable[..., Any] = _processes if settings.kind == "processes" else _address
     else:
-        from streampca.jobqueue import job_engine as start
+        from streampca.run.job_queue import job_engine as start
     with start(settings, threads, memory) as client:
         logger.info("sweeps run on %s", describe(client))
         yield client

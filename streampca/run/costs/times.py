@@ -10,7 +10,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from streampca.costs.sizes import Sizes
+from streampca.run.costs.sizes import Sizes
 from streampca.solvers.choose import Plan
 from streampca.solvers.krylov import WARM_STEP, WARM_SWEEPS, Krylov
 from streampca.sources.shape_only import PaperArray

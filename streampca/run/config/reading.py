@@ -14,9 +14,9 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from streampca.config.blocks import BLOCKS, Block, Config, Keys, listed
-from streampca.config.describing import allowed_by
 from streampca.errors import InputError
+from streampca.run.config.blocks import BLOCKS, Block, Config, Keys, listed
+from streampca.run.config.describing import allowed_by
 
 # What no configuration goes beyond; reading YAML takes long.
 MOST_BYTES = 1 << 17

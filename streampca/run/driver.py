@@ -17,10 +17,7 @@ from typing import TYPE_CHECKING, Any
 import dask
 
 from streampca import __version__
-from streampca.config import changed
-from streampca.engine import describe, engine, threads_of
 from streampca.errors import InputError, Stopped, redacted
-from streampca.jobs import Job, export_prefix, open_data, write_export
 from streampca.models.dataset import peak_memory
 from streampca.progress import Progress, Step, logger, silent
 from streampca.results.export import FORMATS
@@ -33,13 +30,16 @@ from streampca.results.store import (
     put_in_place,
     text_paths,
 )
+from streampca.run.config import changed
+from streampca.run.engine import describe, engine, threads_of
+from streampca.run.fit import Job, export_prefix, open_data, write_export
+from streampca.run.work_directory import Workplace, folder_of, locked, now
 from streampca.sources.remote import check_target, is_url, root_at, upload
 from streampca.sources.tables import Ids, Table, ids_of, read_table, source_ids, split_column
 from streampca.sweep.memory import PROCESS_KEY, memory_limit, process_bytes, show_bytes
-from streampca.workplace import Workplace, folder_of, locked, now
 
 if TYPE_CHECKING:
-    from streampca.config import Config
+    from streampca.run.config import Config
 
 
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)

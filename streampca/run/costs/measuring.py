@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streampca.costs.times import Rates
-from streampca.engine import engine
+from streampca.run.costs.times import Rates
+from streampca.run.engine import engine
 from streampca.solvers.base import Wanted, first_sweep
 from streampca.solvers.choose import Plan
 from streampca.solvers.dense import Dense, leading_pairs

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from zarr.codecs import BloscCodec, Crc32cCodec
 
 from streampca.errors import InputError
-from streampca.images import Converted, convert_images
 from streampca.models.dataset import FORMAT_VERSION
 from streampca.progress import Progress, Step, silent
 from streampca.results.store import save, writing
+from streampca.run.images import Converted, convert_images
 from streampca.sources import PLINK_SUFFIXES, is_genotypes, open_genotypes
 from streampca.sources.completeness import WRITTEN
 from streampca.sources.genotypes import TEXT, GenotypeSource, packed_width, refuse_duplicates

@@ -22,7 +22,9 @@ from typing import Any, NamedTuple
 
 import dask
 
-from streampca.engine import (
+from streampca.errors import InputError
+from streampca.progress import logger
+from streampca.run.engine import (
     CLOSING_SECONDS,
     MEMORY,
     PATIENCE_SECONDS,
@@ -32,8 +34,6 @@ from streampca.engine import (
     dask_settings,
     in_time,
 )
-from streampca.errors import InputError
-from streampca.progress import logger
 
 # Seconds for a queue to answer.
 QUEUE_SECONDS = 60

@@ -16,13 +16,13 @@ import dask
 from dask.system import CPU_COUNT
 from numpy.typing import NDArray
 
-from streampca.config import Config
-from streampca.costs.measuring import measure, measure_tasks, statistic_of
-from streampca.costs.sizes import Network, Sizes, driver_bytes, network_of, sizes_of, worker_bytes
-from streampca.costs.times import NETWORK_RATE, Crew, Rates, Times, times_of
-from streampca.engine import threads_of
-from streampca.jobs import Job, open_data
 from streampca.models.latent import LatentRequest
+from streampca.run.config import Config
+from streampca.run.costs.measuring import measure, measure_tasks, statistic_of
+from streampca.run.costs.sizes import Network, Sizes, driver_bytes, network_of, sizes_of, worker_bytes
+from streampca.run.costs.times import NETWORK_RATE, Crew, Rates, Times, times_of
+from streampca.run.engine import threads_of
+from streampca.run.fit import Job, open_data
 from streampca.solvers.choose import Plan
 from streampca.solvers.krylov import WARM_SWEEPS, Krylov
 from streampca.sources import Source

@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
-from streampca.config.blocks import BLOCKS, ENGINES, GENOTYPE_KEYS, MODELS, Block, Config, Keys, listed
 from streampca.errors import InputError
+from streampca.run.config.blocks import BLOCKS, ENGINES, GENOTYPE_KEYS, MODELS, Block, Config, Keys, listed
 
 
 def schema() -> dict[str, Any]:

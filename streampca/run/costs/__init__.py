@@ -1,5 +1,5 @@
 """What a run of a configuration would cost: memory of each process, bytes read and sent, and seconds."""
 
-from streampca.costs.planning import planned
+from streampca.run.costs.planning import planned
 
 __all__ = ["planned"]

@@ -20,11 +20,11 @@ import zarr
 from zarr.codecs import BloscCodec, Crc32cCodec, GzipCodec, ZstdCodec
 
 from streampca import InputError, load
+from streampca.demos.simulate_genotypes import simulate_genotypes
 from streampca.report import write_report
 from streampca.results.export import export
 from streampca.results.store import check_whole, components_in, load_arrays, project
 from streampca.run.fit import Job, open_data
-from streampca.simulate_genotypes import simulate_genotypes
 from streampca.sources import open_source
 from streampca.sweep.checkpoint import Journal
 

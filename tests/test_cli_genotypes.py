@@ -10,7 +10,7 @@ from genotype_helpers import Truth, calls_in, labels_of, random_calls, table, wr
 from helpers import run
 
 from streampca import load
-from streampca.simulate_genotypes import simulate_genotypes
+from streampca.demos.simulate_genotypes import simulate_genotypes
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ from helpers import one_line
 from source_helpers import everything
 
 from streampca import InputError
+from streampca.demos.simulate_genotypes import simulate_genotypes
 from streampca.run.convert import convert
-from streampca.simulate_genotypes import simulate_genotypes
 from streampca.sources.plink1 import BedSource
 from streampca.sources.vcf_zarr import open_vcf_zarr
 

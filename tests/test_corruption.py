@@ -21,13 +21,13 @@ from zarr.codecs import Crc32cCodec
 import streampca as sp
 from streampca import InputError, open_genotypes, open_source
 from streampca.cli import main
+from streampca.demos.simulate import simulate_groups
 from streampca.errors import redacted
 from streampca.results.store import load, load_arrays
 from streampca.run.config import load as load_config
 from streampca.run.convert import convert
 from streampca.run.driver import run as execute
 from streampca.run.fit import Job, open_data
-from streampca.simulate import simulate_groups
 from streampca.sources.completeness import refuse_damage
 from streampca.sweep.checkpoint import Journal, read_record
 

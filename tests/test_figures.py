@@ -6,9 +6,9 @@ import xarray
 from scipy.spatial import procrustes
 
 import streampca
+from streampca.demos.simulate_map import kilometres, simulate_map
 from streampca.errors import InputError
 from streampca.report.print_figures import draw_figure, draw_overview, largest_in_bins
-from streampca.simulate_map import kilometres, simulate_map
 from streampca.sources.tables import ids_of, read_table
 
 

@@ -24,9 +24,9 @@ from genotype_helpers import (
 from helpers import assert_orthonormal, assert_same_subspace, mev_shortfall, one_line
 
 from streampca import PCA, InputError, MemoryLimitError, open_genotypes
+from streampca.demos.simulate_genotypes import simulate_genotypes
 from streampca.models.components import Components, Request, fit_components, not_distinguishable
 from streampca.models.genotypes import fit_genotypes
-from streampca.simulate_genotypes import simulate_genotypes
 from streampca.sources.plink1 import BedSource
 
 SOLVERS = ("gram", "krylov", "power")
@@ -92,7 +92,7 @@ def bytes_of(folder, name):
 
 def test_simulation_is_the_same_on_any_number_of_threads(tmp_path, monkeypatch):
     groups = simulate_genotypes(tmp_path / "a", 41, 1500, seed=3)
-    monkeypatch.setattr("streampca.simulate_genotypes.thread_count", lambda: 1)
+    monkeypatch.setattr("streampca.demos.simulate_genotypes.thread_count", lambda: 1)
     again = simulate_genotypes(tmp_path / "b", 41, 1500, seed=3)
     simulate_genotypes(tmp_path / "c", 41, 1500, seed=4)
     assert bytes_of(tmp_path, "a") == bytes_of(tmp_path, "b")

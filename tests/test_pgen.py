@@ -14,8 +14,8 @@ from helpers import assert_close, assert_same_subspace, one_line
 from source_helpers import everything
 
 from streampca import InputError
+from streampca.demos.simulate_genotypes import simulate_genotypes
 from streampca.models.components import Request, fit_components
-from streampca.simulate_genotypes import simulate_genotypes
 from streampca.sources.plink1 import BedSource
 from streampca.sources.plink2 import PgenSource
 

@@ -8,9 +8,9 @@ from genotype_helpers import Truth, calls_in, labels_of, random_calls, write_bed
 from helpers import one_line
 
 from streampca import InputError, open_genotypes
+from streampca.demos.simulate_genotypes import simulate_genotypes
 from streampca.models.components import Request, fit_components
 from streampca.models.genotypes import VARIANT_LABELS, augmented, match_variants, project_genotypes
-from streampca.simulate_genotypes import simulate_genotypes
 from streampca.sources.genotypes import TEXT
 
 COMPLEMENT = dict(zip("ACGT", "TGCA", strict=True))

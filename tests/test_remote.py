@@ -22,8 +22,8 @@ from source_helpers import CODECS, assert_reads_as, everything, labelled, number
 
 import streampca as sp
 from streampca import InputError
+from streampca.demos.simulate_genotypes import simulate_genotypes
 from streampca.results.store import save
-from streampca.simulate_genotypes import simulate_genotypes
 from streampca.sources import open_genotypes, open_source, remote
 from streampca.sources.zarr_arrays import ZarrSource
 

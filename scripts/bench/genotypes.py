@@ -302,7 +302,7 @@ def work_floor(prefix: str, n: str, m: str) -> None:
 
 def work_simulate(prefix: str, n: str, m: str) -> None:
     """Simulate genotypes; the .bed takes its name last, so that it is there only if all is."""
-    from streampca.simulate_genotypes import simulate_genotypes
+    from streampca.demos.simulate_genotypes import simulate_genotypes
 
     simulate_genotypes(Path(f"{prefix}.unfinished"), int(n), int(m))
     for suffix in (".fam", ".bim", ".pop", ".bed"):

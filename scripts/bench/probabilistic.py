@@ -217,7 +217,7 @@ def compare(case: str, folder: Path, small: bool) -> dict[str, Any]:
 def genotypes(folder: Path, small: bool) -> dict[str, Any]:
     """Compare sweeps of PCA and EM on genotypes with uneven gaps, and what of the batch shows in either."""
     import streampca
-    from streampca.simulate_genotypes import simulate_genotypes
+    from streampca.demos.simulate_genotypes import simulate_genotypes
 
     n, m = SMALL_GENOTYPES if small else GENOTYPES
     share, often, seldom = BATCH

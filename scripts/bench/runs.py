@@ -9,10 +9,10 @@ from pathlib import Path
 import dask
 
 from streampca import PCA
+from streampca.demos.simulate_genotypes import simulate_genotypes
 from streampca.run.config import Config
 from streampca.run.driver import run
 from streampca.run.fit import Job, open_data
-from streampca.simulate_genotypes import simulate_genotypes
 
 SOURCE = {"scale": "auto", "missing": "auto"}
 MEMORY = "1GB"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from streampca.demos.telling import Teller
+from streampca.demos.base import Teller
 from streampca.models.components import Request
 from streampca.report.plots import draw_digits
 from streampca.results.store import pca_to_store, writing

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streampca.demos.telling import Teller
+from streampca.demos.base import Teller
+from streampca.demos.simulate_faces import simulate_faces
 from streampca.errors import InputError
 from streampca.models.components import Components, Request, distances, fit_components, project
 from streampca.progress import Progress
 from streampca.report.print_images import draw_gallery, draw_reconstructions, draw_rows
 from streampca.results.store import FAR, load, pca_to_store, writing
 from streampca.run.images import convert_images
-from streampca.simulate_faces import simulate_faces
 from streampca.sources import open_source
 
 Array = NDArray[Any]

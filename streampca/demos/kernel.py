@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from streampca.demos.telling import Teller
+from streampca.demos.base import Teller
 from streampca.models.kernel import KernelRequest
 from streampca.report.plots import draw_curves, draw_samples
 from streampca.results.store import kernel_to_store, writing

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from streampca.demos.telling import Teller
+from streampca.demos.base import Teller
 from streampca.errors import InputError
 from streampca.models.latent import LatentRequest
 from streampca.report.plots import draw_planes

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from streampca.demos.telling import Teller
+from streampca.demos.base import Teller
+from streampca.demos.simulate import simulate_groups
 from streampca.errors import InputError
 from streampca.models.components import Request
 from streampca.report.plots import draw_map
 from streampca.report.print_figures import draw_overview
 from streampca.results.store import load, pca_to_store, writing
-from streampca.simulate import simulate_groups
 from streampca.sources import open_source
 from streampca.sweep.memory import memory_limit, show_bytes
 
@@ -49,7 +49,7 @@ def demo_genotypes(teller: Teller) -> list[Path]:
     """
     from scipy.spatial import procrustes
 
-    from streampca.simulate_map import kilometres, simulate_map
+    from streampca.demos.simulate_map import kilometres, simulate_map
 
     folder, memory, progress, say = teller.folder, teller.memory, teller.progress, teller.say
     n_samples, n_variants = 3_000, 60_000

@@ -118,7 +118,7 @@ def open_genotypes(
     --------
     >>> from pathlib import Path
     >>> import streampca
-    >>> from streampca.simulate_genotypes import simulate_genotypes
+    >>> from streampca.demos.simulate_genotypes import simulate_genotypes
     >>> people = simulate_genotypes(Path("study"), n_samples=100, n_variants=300)
     >>> source = streampca.open_genotypes("study.bed", keep=["s0", "s1"])
     >>> source.shape

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streampca.demos.simulate_genotypes import write_genotypes
 from streampca.progress import Progress, silent
-from streampca.simulate_genotypes import write_genotypes
 
 Array = NDArray[Any]
 

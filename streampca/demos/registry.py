@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from streampca.demos.base import Teller
 from streampca.demos.digits import demo_digits
 from streampca.demos.faces import demo_faces
 from streampca.demos.kernel import demo_kernel
 from streampca.demos.missing import demo_missing
 from streampca.demos.simulated import demo_genotypes, demo_groups
-from streampca.demos.telling import Teller
 
 # Each returns its pictures and, last, its page.
 STORIES: dict[str, Callable[[Teller], list[Path]]] = {

@@ -76,9 +76,10 @@ def assign(
     seen it, and what the accuracy that is printed is about. For samples that may be of other classes, nn and kde are
     better than nb, whose wide classes take in empty places around them.
     """
+    from streampca.files import text_paths
     from streampca.models.assign import Choice
     from streampca.models.assign import assign as assigned_to
-    from streampca.results.store import load, text_paths
+    from streampca.results.store import load
     from streampca.sources.tables import ids_of
 
     _refuse_unread(options)
@@ -211,7 +212,7 @@ def _far(new: xarray.Dataset, path: Path | None, far: float | None) -> Any:
 
 def _write(path: Path, ids: Ids, given: Any, found: Assignment, held_out: bool) -> None:
     """Write the table, a line for each sample."""
-    from streampca.results.store import writing_text
+    from streampca.files import writing_text
 
     columns: dict[str, Any] = {"id": ids.names} if ids.families is None else {"FID": ids.families, "IID": ids.names}
     columns |= {"label": [""] * len(ids.names) if given is None else given, "assigned": found.assigned}

@@ -96,7 +96,8 @@ def predict(
     import dask
 
     from streampca.cli.applying import open_alike
-    from streampca.results.store import load, text_paths
+    from streampca.files import text_paths
+    from streampca.results.store import load
     from streampca.run.regression import covariates_from, predict_by, regression_in
     from streampca.sources import open_genotypes
 
@@ -129,7 +130,7 @@ def predict(
 
 def _write_predictions(path: Path, data: Any, names: tuple[str, ...], values: Any) -> None:
     """Write a line for each sample: its ids, and what is predicted."""
-    from streampca.results.store import writing_text
+    from streampca.files import writing_text
     from streampca.sources.tables import source_ids
 
     ids = source_ids(data.samples)

@@ -29,9 +29,9 @@ import numpy as np
 from numba import njit
 
 from streampca.errors import InputError
-from streampca.models.components import without_sparse
+from streampca.files import text_paths, writing_text
+from streampca.genetics.samples import without_sparse
 from streampca.progress import Progress, Step, silent
-from streampca.results.store import text_paths, writing_text
 from streampca.solvers.base import left_out
 from streampca.sources.base import Array
 from streampca.sources.genotypes import Filter, GenotypeSource, chromosome

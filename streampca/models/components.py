@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streampca.errors import InputError
+from streampca.genetics.samples import without_sparse
 from streampca.progress import Progress, logger, silent
 from streampca.solvers.base import PROBE_TOL, NeedsFloat64, SamplesLeftOut, Solution, Wanted, left_out, total_variance
 from streampca.solvers.choose import Plan, check_components, plan
@@ -23,7 +24,6 @@ from streampca.sweep.statistics import CrossProduct, Projection, Statistic
 from streampca.sweep.sweep import Sweeps, one_blas_thread
 
 Array = NDArray[Any]
-Variants = TypeVar("Variants", bound=VariantSource)
 
 DEFAULT_TOL = 1e-3
 # What users give, and how solvers call it.
@@ -343,21 +343,6 @@ def _used(scaling: Scaling) -> Array | None:
     if scaling.scale is None or np.isfinite(scaling.scale).all():
         return None
     return np.isfinite(scaling.scale)
-
-
-def without_sparse(source: Variants, full: Array) -> Variants:
-    """Return the source without samples that miss too many calls."""
-    if full.sum() < 2:
-        raise InputError(
-            f"{source.name}: {len(full) - full.sum()} of {len(full)} samples have more than {source.filter.mind:g} of "
-            "their calls missing, too few are left; raise mind"
-        )
-    note = f"samples left out: {int((~full).sum())} with more than {source.filter.mind:g} missing"
-    logger.info("%s; beginning again without them", note)
-    chosen = source.take(samples=full, note=note)
-    # Not asked again: without these samples other variants are left out, and shares would change in circles.
-    chosen.filter = replace(source.filter, mind=1.0)
-    return chosen
 
 
 def _both_sides(

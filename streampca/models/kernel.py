@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from streampca.errors import InputError
 from streampca.models.preimages import RESTORED_ROWS, RidgeMap, Scores
 from streampca.progress import Progress, silent
-from streampca.solvers.kernel.kernels import KERNELS, MOVABLE, FeatureMap, FourierMap, Kernel, LandmarkMap
+from streampca.solvers.kernel.kernels import KERNELS, MOVABLE, FourierMap, Kernel, LandmarkMap
 from streampca.solvers.kernel.nystrom import KernelSolution
 from streampca.sources import Source
 from streampca.sources.genotypes import VariantSource
-from streampca.sweep.matrix import Matrix
+from streampca.sweep.matrix import FeatureMap, Matrix
 from streampca.sweep.memory import cut, footprint, memory_limit, process_bytes, thread_count, threads_that_fit
 from streampca.sweep.scaling import MISSING, Scaling, check_choice
 from streampca.sweep.statistics import RowsOf

@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streampca.errors import InputError
-from streampca.solvers.kernel.kernels import FeatureMap, Kernel
+from streampca.solvers.kernel.kernels import Kernel
 from streampca.solvers.kernel.nystrom import KernelSolution, eigenpairs, kernel_matrix
+from streampca.sweep.matrix import FeatureMap
 from streampca.sweep.scaling import Scaling
 from streampca.sweep.statistics import Statistic
 from streampca.sweep.sweep import Sweeps

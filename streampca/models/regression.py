@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streampca.errors import InputError, curing_gaps
-from streampca.models.components import Components, also_spent, project, signed, without_sparse
+from streampca.genetics.samples import without_sparse
+from streampca.models.components import Components, also_spent, project, signed
 from streampca.models.dataset import Variables, pca_variables, provenance
 from streampca.models.genotypes import Match, project_genotypes
 from streampca.models.regression_request import RegressionRequest, Targets, columns_of

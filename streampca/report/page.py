@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streampca.errors import InputError
+from streampca.files import text_paths, writing_text
 from streampca.report.data import points_of
 from streampca.report.images import image_dims
 from streampca.report.loadings import loadings_of
@@ -26,7 +27,6 @@ from streampca.report.sections import (
     run_section,
     spectrum,
 )
-from streampca.results.store import text_paths, writing_text
 
 if TYPE_CHECKING:
     import xarray

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, TextIO
 import numpy as np
 
 from streampca.errors import InputError
+from streampca.files import text_paths, writing_text
 from streampca.results.schema import ERROR_ARRAYS
-from streampca.results.store import load, load_arrays, text_paths, writing_text
+from streampca.results.store import load, load_arrays
 from streampca.sweep.scaling import check_choice
 
 if TYPE_CHECKING:

@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streampca.errors import DAMAGED, InputError, curing_gaps
+from streampca.files import writing_text
 from streampca.models.components import (
     Components,
     Request,
@@ -132,29 +133,6 @@ def add_attributes(store: Path, attributes: Mapping[str, Any]) -> None:
     root["attributes"] |= attributes
     with writing_text(store / "zarr.json") as file:
         json.dump(root, file)
-
-
-@contextmanager
-def writing_text(path: Path) -> Iterator[TextIO]:
-    """Yield a file that takes its name when all is written."""
-    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.unfinished")
-    try:
-        with beside.open("w", encoding="utf-8") as file:
-            yield file
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
-
-
-def text_paths(prefix: Path, suffixes: tuple[str, ...], overwrite: bool) -> list[Path]:
-    """Return the text files that begin with prefix, or say why they cannot be written."""
-    paths = [prefix.with_name(prefix.name + suffix) for suffix in suffixes]
-    existing = [path for path in paths if path.exists()]
-    if existing and not overwrite:
-        raise InputError(f"{existing[0]}: exists already; choose another --out or add --overwrite")
-    if not prefix.parent.is_dir():
-        raise InputError(f"{prefix}: the folder {prefix.parent} does not exist; make it first")
-    return paths
 
 
 def check_output(path: Path, overwrite: bool) -> None:

@@ -18,18 +18,11 @@ import dask
 
 from streampca import __version__
 from streampca.errors import InputError, Stopped, redacted
+from streampca.files import text_paths
 from streampca.models.dataset import peak_memory
 from streampca.progress import Progress, Step, logger, silent
 from streampca.results.export import FORMATS
-from streampca.results.store import (
-    add_attributes,
-    attributes_in,
-    check_output,
-    check_whole,
-    load,
-    put_in_place,
-    text_paths,
-)
+from streampca.results.store import add_attributes, attributes_in, check_output, check_whole, load, put_in_place
 from streampca.run.config import changed
 from streampca.run.engine import describe, engine, threads_of
 from streampca.run.fit import Job, export_prefix, open_data, write_export

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from streampca.errors import InputError
+from streampca.files import text_paths
 from streampca.models.components import Request
 from streampca.models.kernel import KernelRequest
 from streampca.models.kernel_fit import kernel_plan
 from streampca.models.latent import DEFAULT_ITERATIONS, LatentRequest
 from streampca.progress import Progress, silent
 from streampca.results.export import FORMATS, export
-from streampca.results.store import kernel_to_store, latent_to_store, pca_to_store, text_paths
+from streampca.results.store import kernel_to_store, latent_to_store, pca_to_store
 from streampca.solvers.choose import Plan
 from streampca.sources import PLINK_SUFFIXES, Source, is_genotypes, open_genotypes, open_source
 from streampca.sources.genotypes import VariantSource

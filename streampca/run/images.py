@@ -20,9 +20,10 @@ import zarr
 from numpy.typing import NDArray
 
 from streampca.errors import InputError
+from streampca.files import text_paths, writing_text
 from streampca.models.dataset import FORMAT_VERSION
 from streampca.progress import Progress, Step, silent
-from streampca.results.store import save, text_paths, writing, writing_text
+from streampca.results.store import save, writing
 from streampca.sources.completeness import WRITTEN
 from streampca.sources.genotypes import TEXT
 from streampca.sources.tables import Ids, Table, read_table, split_column

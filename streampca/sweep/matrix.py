@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streampca.errors import InputError, MissingValuesError
-from streampca.solvers.kernel.kernels import FeatureMap
 from streampca.sources import Source
 from streampca.sources.genotypes import Filter, GenotypeSource
 from streampca.sources.scratch import scratch, scratch_like
@@ -303,6 +302,17 @@ def _exact_calls(packed: Array, values: Array, n_samples: int, rows: slice, colu
 def feature_tile_length(length: int, d: int, itemsize: int) -> int:
     """Return how many samples of d features make a tile, of so many wanted: with wide ones the inputs set the limit."""
     return min(length, max(MIN_TILE_LENGTH, LARGE_TILE_BYTES // (d * itemsize)))
+
+
+class FeatureMap(Protocol):
+    """What makes features of samples: F (t x m) of a tile A (t x d)."""
+
+    @property
+    def n_features(self) -> int:
+        """Number of features, m."""
+
+    def __call__(self, A: Array) -> Array:
+        """Return the features of the rows of A, in a buffer of this thread."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -141,17 +141,6 @@ def _unit_rows(X: Array) -> Array:
     X = X / np.where(largest > 0, largest, 1)
     lengths = np.linalg.norm(X, axis=1, keepdims=True)
     return np.asarray(X / np.where(lengths > 0, lengths, 1))
-
-
-class FeatureMap(Protocol):
-    """What makes features of samples: F (t x m) of a tile A (t x d)."""
-
-    @property
-    def n_features(self) -> int:
-        """Number of features, m."""
-
-    def __call__(self, A: Array) -> Array:
-        """Return the features of the rows of A, in a buffer of this thread."""
 
 
 @dataclass(frozen=True)

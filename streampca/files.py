@@ -1,0 +1,35 @@
+"""Text files that appear under their name only when they are complete."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from streampca.errors import InputError
+
+
+@contextmanager
+def writing_text(path: Path) -> Iterator[TextIO]:
+    """Yield a file that takes its name when it is complete."""
+    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.unfinished")
+    try:
+        with beside.open("w", encoding="utf-8") as file:
+            yield file
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def text_paths(prefix: Path, suffixes: tuple[str, ...], overwrite: bool) -> list[Path]:
+    """Return the paths of text files with a prefix; raise if they exist or cannot be written."""
+    paths = [prefix.with_name(prefix.name + suffix) for suffix in suffixes]
+    existing = [path for path in paths if path.exists()]
+    if existing and not overwrite:
+        raise InputError(f"{existing[0]}: exists already; choose another --out or add --overwrite")
+    if not prefix.parent.is_dir():
+        raise InputError(f"{prefix}: the folder {prefix.parent} does not exist; make it first")
+    return paths

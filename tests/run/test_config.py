@@ -24,7 +24,7 @@ from streampca.errors import InputError
 from streampca.run.config import Config, changed, load, schema, starter
 from streampca.run.config.blocks import BLOCKS, ENGINES, MODELS, JobQueue, Threads, listed
 
-CONFIGS = sorted((Path(__file__).parent.parent / "configs").glob("*.yaml"))
+CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
 BASE = "source:\n  path: a.zarr\nmodel:\n  kind: pca\noutput:\n  path: b.zarr\n"
 SLURM = "engine={kind: slurm, workers: 3, memory: 4GB}"
 

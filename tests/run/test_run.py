@@ -29,7 +29,7 @@ from streampca.sweep.matrix import Defects
 from streampca.sweep.merge_tree import Nodes, Partial, halves_of
 from streampca.sweep.sweep import _compute_on
 
-CONFIGS = Path(__file__).parent.parent / "configs"
+CONFIGS = Path(__file__).parents[2] / "configs"
 
 pytestmark = pytest.mark.usefixtures("several_partitions")
 

@@ -14,7 +14,7 @@ from helpers import Reference, assert_same_subspace, sample_data
 from streampca import PCA, open_source
 from streampca.sweep.memory import MAX_PARTITIONS, cut
 
-LOAD = Path(__file__).parent.parent / "scripts" / "load.py"
+LOAD = Path(__file__).parents[2] / "scripts" / "load.py"
 
 
 def test_repeated_fits_do_not_grow_and_tiny_chunks_are_joined(tmp_path):

@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streampca._typing import Array
 from streampca.models.dataset import Variables
 from streampca.progress import Progress, silent
 from streampca.report import write_report
 from streampca.results.store import load, save, writing
 from streampca.sources import Source, open_source
 from streampca.sources.tables import ids_of, read_table
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streampca._typing import Array
 from streampca.demos.base import Teller
 from streampca.demos.simulate_faces import simulate_faces
 from streampca.errors import InputError
@@ -20,7 +20,6 @@ from streampca.results.store import FAR, load, pca_to_store, writing
 from streampca.run.images import convert_images
 from streampca.sources import open_source
 
-Array = NDArray[Any]
 Say = Callable[[str], None]
 
 N_COMPONENTS = 49

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import zarr
-from numpy.typing import NDArray
 
+from streampca._typing import Array
 from streampca.progress import Progress, Step, silent
 from streampca.sources.completeness import WRITTEN
-
-Array = NDArray[Any]
 
 
 def simulate_groups(

@@ -7,15 +7,12 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streampca._typing import Array
 from streampca.progress import Progress, Step, silent
 from streampca.sweep.memory import thread_count
-
-Array = NDArray[Any]
 
 # Pictures drawn at once.
 BLOCK = 128

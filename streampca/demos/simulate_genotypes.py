@@ -7,18 +7,15 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streampca._typing import Array
 from streampca.progress import Progress, Step, silent
 from streampca.sources.genotypes import packed_width
 from streampca.sources.packed import draw
 from streampca.sources.plink1 import MAGIC
 from streampca.sweep.memory import thread_count
-
-Array = NDArray[Any]
 
 # Drift (F_ST) of the branches at each level of the tree, from the root on, and how many branches each node has.
 DRIFT = (0.06, 0.02, 0.006)

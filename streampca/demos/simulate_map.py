@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streampca._typing import Array
 from streampca.demos.simulate_genotypes import write_genotypes
 from streampca.progress import Progress, silent
-
-Array = NDArray[Any]
 
 # Where people live: degrees east and north of a capital, rounded.
 PLACES = {

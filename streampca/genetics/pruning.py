@@ -28,12 +28,12 @@ from pathlib import Path
 import numpy as np
 from numba import njit
 
+from streampca._typing import Array
 from streampca.errors import InputError
 from streampca.files import text_paths, writing_text
 from streampca.genetics.samples import without_sparse
 from streampca.progress import Progress, Step, silent
 from streampca.solvers.base import left_out
-from streampca.sources.base import Array
 from streampca.sources.genotypes import Filter, GenotypeSource, chromosome
 from streampca.sources.packed import EVEN, count_codes, count_missing, popcount
 from streampca.sweep.checkpoint import active_journal

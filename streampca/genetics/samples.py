@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from numpy.typing import NDArray
-
+from streampca._typing import Array
 from streampca.errors import InputError
 from streampca.progress import logger
 from streampca.sources.genotypes import VariantSource
 
-Array = NDArray[Any]
 Variants = TypeVar("Variants", bound=VariantSource)
 
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streampca._typing import Array
 from streampca.solvers.em.loop import LEAST_NOISE
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)

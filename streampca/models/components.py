@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streampca._typing import Array
 from streampca.errors import InputError
 from streampca.genetics.samples import without_sparse
 from streampca.progress import Progress, logger, silent
@@ -22,8 +22,6 @@ from streampca.sweep.memory import cut, footprint, memory_limit, process_bytes, 
 from streampca.sweep.scaling import MISSING, SCALES, Scaling, check_choice
 from streampca.sweep.statistics import CrossProduct, Projection, Statistic
 from streampca.sweep.sweep import Sweeps, one_blas_thread
-
-Array = NDArray[Any]
 
 DEFAULT_TOL = 1e-3
 # What users give, and how solvers call it.

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streampca._typing import Array
 from streampca.errors import InputError
 from streampca.models.components import Components
 from streampca.models.kernel import KernelComponents
@@ -25,7 +25,6 @@ from streampca.sweep.statistics import Moments
 if TYPE_CHECKING:
     import xarray
 
-Array = NDArray[Any]
 
 FORMAT_VERSION = 1
 LIBRARIES = ("streampca", "numpy", "dask", "zarr", "xarray")

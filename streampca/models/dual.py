@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from streampca._typing import Array
 from streampca.errors import InputError, curing_gaps
 from streampca.models.choosing import closed_likelihood
 from streampca.models.components import DEFAULT_TOL, Request, fit_components, scores_of
@@ -16,8 +16,6 @@ from streampca.models.estimator import Opener, like
 from streampca.models.latent import LatentRequest
 from streampca.progress import Progress, silent
 from streampca.solvers.em.loop import LEAST_NOISE
-
-Array = NDArray[Any]
 
 
 class DualPPCA(Opener):

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
+from streampca._typing import Array
 from streampca.errors import InputError
 from streampca.models.genotypes import Match, match_variants
 from streampca.progress import logger
@@ -19,8 +19,6 @@ from streampca.sources.base import plain_axes
 from streampca.sources.genotypes import VariantSource
 from streampca.sweep.matrix import Defects
 from streampca.sweep.scaling import Scaling
-
-Array = NDArray[Any]
 
 
 class Opener(BaseEstimator):  # type: ignore[misc]

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streampca._typing import Array
 from streampca.errors import InputError
 from streampca.models.components import Components, also_spent, project
 from streampca.progress import Progress, logger, silent
@@ -18,8 +18,6 @@ from streampca.sources.genotypes import VariantSource, chromosome
 from streampca.sources.regions import LONG_RANGE_LD, in_regions
 from streampca.sweep.scaling import check_choice
 from streampca.sweep.sweep import Sweeps
-
-Array = NDArray[Any]
 
 # What a fit gives: components or a latent model; both know their scores, notes and sweeps.
 Fitted = TypeVar("Fitted", bound=Any, covariant=True)

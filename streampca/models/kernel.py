@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streampca._typing import Array
 from streampca.errors import InputError
 from streampca.models.preimages import RESTORED_ROWS, RidgeMap, Scores
 from streampca.progress import Progress, silent
@@ -21,8 +21,6 @@ from streampca.sweep.memory import cut, footprint, memory_limit, process_bytes, 
 from streampca.sweep.scaling import MISSING, Scaling, check_choice
 from streampca.sweep.statistics import RowsOf
 from streampca.sweep.sweep import Sweeps
-
-Array = NDArray[Any]
 
 LANDMARKS = ("uniform", "kmeans", "leverage", "fourier")
 DEFAULT_LANDMARKS = 1000

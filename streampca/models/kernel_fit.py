@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streampca._typing import Array
 from streampca.errors import InputError, MemoryLimitError, curing_gaps
 from streampca.models.components import signed
 from streampca.models.kernel import CURE, DEFAULT_LANDMARKS, KernelComponents, KernelRequest
@@ -51,8 +50,6 @@ from streampca.sweep.memory import (
 from streampca.sweep.scaling import Scaling
 from streampca.sweep.statistics import STRIP, Scatter
 from streampca.sweep.sweep import Sweeps, one_blas_thread
-
-Array = NDArray[Any]
 
 # Rows that gamma and the centre are chosen by; and rows more, that tell what float32 tiles would lose and what the
 # landmarks miss. Of wide samples as many as take so many bytes, but these at least.

@@ -7,9 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from streampca._typing import Array
 from streampca.errors import InputError, curing_gaps
 from streampca.models.dataset import as_dataset, kernel_attributes, kernel_variables
 from streampca.models.estimator import Estimator, like, samples_like, scaled_block
@@ -32,8 +32,6 @@ from streampca.sweep.sweep import Sweeps, lazy_rows, one_blas_thread
 
 if TYPE_CHECKING:
     import xarray
-
-Array = NDArray[Any]
 
 
 class KernelPCA(Estimator):

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streampca._typing import Array
 from streampca.errors import InputError, MemoryLimitError, MissingValuesError, curing_gaps
 from streampca.models.choosing import Choice, bic, closed_likelihood, evidence, simplest
 from streampca.models.components import (
@@ -40,8 +40,6 @@ from streampca.sweep.matrix import tile_dtype
 from streampca.sweep.memory import Cut, Footprint
 from streampca.sweep.scaling import SCALES, Scaling, check_choice
 from streampca.sweep.sweep import Sweeps, active_client, one_blas_thread
-
-Array = NDArray[Any]
 
 METHODS = ("auto", "closed", "em")
 MISSING = ("model", "error")

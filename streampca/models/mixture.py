@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import DensityMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from streampca._typing import Array
 from streampca.errors import InputError, curing_gaps
 from streampca.models.components import signed
 from streampca.models.estimator import Opener
@@ -37,8 +37,6 @@ from streampca.sweep.memory import (
 from streampca.sweep.scaling import Scaling, check_choice
 from streampca.sweep.statistics import Statistic
 from streampca.sweep.sweep import Sweeps, active_client, one_blas_thread
-
-Array = NDArray[Any]
 
 DEFAULT_TOL = 1e-3
 DEFAULT_ITERATIONS = 200

@@ -8,9 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from streampca._typing import Array
 from streampca.errors import InputError
 from streampca.models.components import (
     DEFAULT_TOL,
@@ -36,8 +36,6 @@ from streampca.sweep.sweep import Sweeps, lazy_rows
 
 if TYPE_CHECKING:
     import xarray
-
-Array = NDArray[Any]
 
 
 class PCA(Estimator):

@@ -7,11 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
+from streampca._typing import Array
 from streampca.errors import InputError
 from streampca.models.components import check_width
 from streampca.models.dataset import as_dataset
@@ -34,8 +34,6 @@ from streampca.sweep.sweep import lazy_rows
 
 if TYPE_CHECKING:
     import xarray
-
-Array = NDArray[Any]
 
 
 class PCR(RegressorMixin, Opener):  # type: ignore[misc]

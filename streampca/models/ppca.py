@@ -8,10 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from streampca._typing import Array
 from streampca.errors import InputError, curing_gaps
 from streampca.models.components import DEFAULT_TOL
 from streampca.models.dataset import as_dataset, latent_attributes, latent_variables
@@ -39,8 +39,6 @@ from streampca.sweep.sweep import lazy_rows
 
 if TYPE_CHECKING:
     import xarray
-
-Array = NDArray[Any]
 
 
 class LatentEstimator(Estimator):

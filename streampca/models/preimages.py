@@ -16,8 +16,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streampca._typing import Array
 from streampca.errors import InputError
 from streampca.solvers.kernel.kernels import Kernel
 from streampca.solvers.kernel.nystrom import KernelSolution, eigenpairs, kernel_matrix
@@ -29,7 +29,6 @@ from streampca.sweep.sweep import Sweeps
 if TYPE_CHECKING:
     from streampca.models.kernel import KernelComponents
 
-Array = NDArray[Any]
 
 # Rows that are scored or denoised at a time: their features stay near the cache.
 RESTORED_ROWS = 512

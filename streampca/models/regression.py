@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streampca._typing import Array
 from streampca.errors import InputError, curing_gaps
 from streampca.genetics.samples import without_sparse
 from streampca.models.components import Components, also_spent, project, signed
@@ -28,8 +28,6 @@ from streampca.solvers.folds.least_squares import least_squares_path
 from streampca.sources import Axis, Source
 from streampca.sources.genotypes import TEXT, VariantSource
 from streampca.sweep.sweep import Sweeps, one_blas_thread
-
-Array = NDArray[Any]
 
 # Squared distance of the samples used from the centre, beside their largest variance, that costs half the digits.
 FAR_OFF = 1e8

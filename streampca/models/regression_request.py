@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streampca._typing import Array
 from streampca.errors import InputError
 from streampca.models.components import Request
 from streampca.progress import Progress, silent
@@ -17,8 +17,6 @@ from streampca.solvers.folds.choose import fold_plan
 from streampca.solvers.folds.dense import Design
 from streampca.sources import Source
 from streampca.sweep.memory import memory_limit
-
-Array = NDArray[Any]
 
 # Certificates of this size change predictions in the sixth digit or later.
 REGRESSION_TOL = 1e-6

@@ -8,11 +8,10 @@ float64; a scatter that a fit summed in float32 comes with its probes, which mer
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streampca._typing import Array
 from streampca.errors import InputError
 from streampca.models.components import Components, Request, signed
 from streampca.solvers.base import is_null, null_advice, shortfall, total_variance
@@ -21,8 +20,6 @@ from streampca.solvers.dense import leading_pairs
 from streampca.sweep.scaling import SCALES, Scaling, check_choice, scale_of
 from streampca.sweep.statistics import Moments, Scatter, between_means, centre_by_own_mean, combine_moments, symmetric
 from streampca.sweep.sweep import one_blas_thread
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streampca._typing import Array
 from streampca.report.markup import Html, payload
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from streampca.sources.tables import Table
 
-Array = NDArray[Any]
 
 # Kinds that a column may have at all; and those that have a look of their own, in the script.
 MOST_KINDS, MOST_LOOKS = 1000, 48

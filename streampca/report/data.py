@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streampca._typing import Array
 from streampca.report.columns import columns_of, first_colour, quantised
 from streampca.report.markup import Html, payload
 from streampca.sources.tables import ids_of
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from streampca.sources.tables import Table
 
-Array = NDArray[Any]
 
 # A page is to stay below 25 MB: so much of it for scores and deviations, and for columns. Ids come beside.
 SCORE_BYTES, COLUMN_BYTES = 13 << 20, 7 << 20

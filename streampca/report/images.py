@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import base64
 import io
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streampca._typing import Array
 from streampca.report.markup import Html, element, joined, number, percent
 
 if TYPE_CHECKING:
     import xarray
 
-Array = NDArray[Any]
 
 MOST_IMAGES = 49
 # Larger images are made smaller by means of blocks.

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from streampca._typing import Array
 
 if TYPE_CHECKING:
     import xarray
 
-Array = NDArray[Any]
 
 # Ranges along the axis, of each of which the largest loading is shown; components; the largest, which are named.
 BINS, MOST_COMPONENTS, NAMED = 1500, 30, 20

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streampca._typing import Array
 from streampca.errors import InputError
 from streampca.report.plots import COLOURS, new_figure, plain, save_picture
 from streampca.results.schema import certificate_method, error_in
@@ -16,7 +16,6 @@ from streampca.results.schema import certificate_method, error_in
 if TYPE_CHECKING:
     import xarray
 
-Array = NDArray[Any]
 
 # With more groups than colours, each round of colours has a marker of its own.
 MARKERS = "o^sDvPX*"

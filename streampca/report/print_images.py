@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streampca._typing import Array
 from streampca.errors import InputError
 from streampca.report.plots import check_picture, new_figure, save_picture
 
 if TYPE_CHECKING:
     import xarray
 
-Array = NDArray[Any]
 
 # Components of a gallery, which with the mean fill five lines.
 GALLERY, COLUMNS = 49, 10

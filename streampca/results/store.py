@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streampca._typing import Array
 from streampca.errors import DAMAGED, InputError, curing_gaps
 from streampca.files import writing_text
 from streampca.models.components import (
@@ -83,7 +83,6 @@ from streampca.sweep.sweep import Sweeps, active_client
 if TYPE_CHECKING:
     import xarray
 
-Array = NDArray[Any]
 
 # What to do about missing values in samples that a result is applied to.
 CURE = "fill them, or fit with --missing mean"

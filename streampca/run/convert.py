@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import zarr
-from numpy.typing import NDArray
 from zarr.codecs import BloscCodec, Crc32cCodec
 
+from streampca._typing import Array
 from streampca.errors import InputError
 from streampca.models.dataset import FORMAT_VERSION
 from streampca.progress import Progress, Step, silent
@@ -24,8 +24,6 @@ from streampca.sources.completeness import WRITTEN
 from streampca.sources.genotypes import TEXT, GenotypeSource, packed_width, refuse_duplicates
 from streampca.sources.packed import decode
 from streampca.sources.zarr_arrays import is_zarr
-
-Array = NDArray[Any]
 
 VCF_SUFFIXES = (".vcf", ".vcf.gz", ".vcf.bgz", ".bcf")
 # Variants x samples of one chunk, as bio2zarr has them.

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import zarr
-from numpy.typing import NDArray
 
+from streampca._typing import Array
 from streampca.errors import InputError
 from streampca.files import text_paths, writing_text
 from streampca.models.dataset import FORMAT_VERSION
@@ -34,7 +34,6 @@ from streampca.validation import available_memory
 if TYPE_CHECKING:
     from PIL import Image
 
-Array = NDArray[Any]
 
 # Of one chunk, and of the images that are decoded but not yet written.
 CHUNK_BYTES = 6 << 20

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streampca._typing import Array
 from streampca.errors import InputError
 from streampca.models.genotypes import Match, match_variants
 from streampca.models.regression import (
@@ -29,7 +29,6 @@ from streampca.sources.tables import Table, read_table, source_ids, split_column
 if TYPE_CHECKING:
     import xarray
 
-Array = NDArray[Any]
 # Kinds that a column of text may have and still be a covariate.
 MOST_KINDS = 100
 # What PLINK writes for a phenotype that is not known.

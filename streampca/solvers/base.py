@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streampca._typing import Array
 from streampca.errors import InputError
 from streampca.solvers.certificate import Errors, Probe, RowProbe, far_means, probe_of, reachable, with_probes
 from streampca.sources.genotypes import Filter
@@ -21,7 +21,6 @@ from streampca.sweep.scaling import Scaling, scale_of
 from streampca.sweep.statistics import Moments, Statistic
 from streampca.sweep.sweep import Sweeps
 
-Array = NDArray[Any]
 logger = logging.getLogger("streampca")
 
 

@@ -30,13 +30,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streampca._typing import Array
 from streampca.sweep.matrix import Matrix
 from streampca.sweep.scaling import Scaling
 from streampca.sweep.statistics import Probed, ProbedRows, ProductAndRows, Statistic
-
-Array = NDArray[Any]
 
 PROBES = 8
 MARGIN = 30.0

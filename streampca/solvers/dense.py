@@ -7,12 +7,11 @@ trick: when samples are fewer than features, the small side holds the same eigen
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from streampca._typing import Array
 from streampca.solvers.base import (
     PROBE_TOL,
     Solution,
@@ -29,8 +28,6 @@ from streampca.solvers.certificate import Errors, RowProbe, certify_matrix, chai
 from streampca.solvers.krylov import check
 from streampca.sweep.statistics import Moments, Scatter, symmetric
 from streampca.sweep.sweep import Sweeps
-
-Array = NDArray[Any]
 
 # Up to this order a float64 scatter costs no more than a float32 one with its probes.
 FLOAT64_ORDER = 128

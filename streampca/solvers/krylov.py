@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streampca._typing import Array
 from streampca.errors import InputError
 from streampca.solvers.base import (
     PROBE_TOL,
@@ -46,8 +46,6 @@ from streampca.solvers.certificate import (
 )
 from streampca.sweep.statistics import Moments, Product, ProductAndRows, Statistic
 from streampca.sweep.sweep import Sweeps
-
-Array = NDArray[Any]
 
 WARM_SWEEPS = 5  # at most
 WARM_TOL = 0.05  # stop the warm start at this estimate

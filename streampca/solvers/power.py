@@ -9,11 +9,10 @@ One sweep an iteration, one vector at a time: for teaching, and to check the oth
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streampca._typing import Array
 from streampca.solvers.base import (
     Solution,
     Wanted,
@@ -26,8 +25,6 @@ from streampca.solvers.base import (
 from streampca.solvers.certificate import certify, chain_of, float64_floor
 from streampca.sweep.statistics import Moments, Product, Statistic
 from streampca.sweep.sweep import Sweeps
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)

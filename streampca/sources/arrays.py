@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.lib.format import open_memmap
 
+from streampca._typing import Array
 from streampca.errors import DAMAGED, InputError, opening
-from streampca.sources.base import Array, Axis, Source, digest, file_stamp, plain_axes
+from streampca.sources.base import Axis, Source, digest, file_stamp, plain_axes
 from streampca.sources.scratch import scratch
 
 # What one read of an array without chunks of its own brings.

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from streampca.sources.base import Array, Source
+from streampca._typing import Array
+from streampca.sources.base import Source
 
 
 class Resident(Source):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from streampca._typing import Array
 from streampca.sources.arrays import DaskSource
-from streampca.sources.base import Array, Source
+from streampca.sources.base import Source
 
 
 class Precise(Source):

@@ -15,8 +15,9 @@ from typing import Any, Self
 
 import numpy as np
 
+from streampca._typing import Array
 from streampca.errors import InputError
-from streampca.sources.base import Array, Axis, Source, digest
+from streampca.sources.base import Axis, Source, digest
 from streampca.sources.scratch import scratch
 
 TEXT = np.dtypes.StringDType()

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from streampca.sources.base import Array, Source, digest
+from streampca._typing import Array
+from streampca.sources.base import Source, digest
 
 # Values whose choice is in memory at a time.
 STRIP = 1 << 20

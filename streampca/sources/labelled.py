@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from streampca._typing import Array
 from streampca.errors import InputError
 from streampca.sources.arrays import READ_BYTES, ArraySource, DaskSource
-from streampca.sources.base import Array, Axis, Source, digest, file_stamp
+from streampca.sources.base import Axis, Source, digest, file_stamp
 from streampca.validation import refuse_too_large
 
 NETCDF_SUFFIXES = (".nc", ".nc4", ".cdf", ".netcdf", ".h5")

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 from numba.extending import intrinsic
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from streampca._typing import Array
 
 # Number of A1 alleles that each code stands for.
 DOSAGES = np.array([2.0, np.nan, 1.0, 0.0])

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from streampca._typing import Array
 from streampca.errors import InputError
-from streampca.sources.base import Array
 from streampca.sources.genotypes import TEXT, GenotypeSource, packed_width, refuse_duplicates
 from streampca.sources.scratch import scratch
 

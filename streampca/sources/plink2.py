@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from streampca._typing import Array
 from streampca.errors import InputError
-from streampca.sources.base import Array
 from streampca.sources.genotypes import CHUNK, TEXT, GenotypeSource, packed_width, refuse_duplicates
 from streampca.sources.plink1 import open_binary, read_bim, read_fam
 from streampca.sources.scratch import scratch

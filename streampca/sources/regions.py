@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from streampca._typing import Array
 from streampca.errors import InputError
-from streampca.sources.base import Array
 from streampca.sources.genotypes import chromosome
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from streampca._typing import Array
 from streampca.errors import InputError
-from streampca.sources.base import Array
 from streampca.sources.genotypes import TEXT, Filter, VariantSource, on_autosomes
 from streampca.sources.regions import in_regions, named_regions
 

@@ -6,14 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streampca._typing import Array
 from streampca.sources import PLINK_SUFFIXES, Source
 from streampca.sources.base import digest, plain_axes
 from streampca.sources.genotypes import Filter, GenotypeSource, packed_width
 from streampca.sources.scratch import scratch
-
-Array = NDArray[Any]
 
 # Made-up data are this much, over and over again.
 MADE_UP_BYTES = 8 << 20

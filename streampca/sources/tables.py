@@ -12,15 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streampca._typing import Array
 from streampca.errors import InputError
 from streampca.sources import Axis
 
 if TYPE_CHECKING:
     import xarray
 
-Array = NDArray[Any]
 
 ABSENT = frozenset({"", "NA", "N/A", "na", "n/a", "NaN", "nan", "."})
 # How tables call the column of ids, without # and in small letters.

@@ -17,8 +17,8 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 import zarr
 
+from streampca._typing import Array
 from streampca.errors import DAMAGED, InputError, opening, redacted
-from streampca.sources.base import Array
 from streampca.sources.completeness import plain, whole
 from streampca.sources.genotypes import TEXT, GenotypeSource, VariantSource, packed_width, refuse_duplicates
 from streampca.sources.scratch import scratch

@@ -22,8 +22,9 @@ from numcodecs.zstd import Zstd
 from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, ZstdCodec
 from zarr.storage import LocalStore
 
+from streampca._typing import Array
 from streampca.errors import DAMAGED, InputError, opening, redacted
-from streampca.sources.base import Array, Axis, Source, changed, digest, plain_axes
+from streampca.sources.base import Axis, Source, changed, digest, plain_axes
 from streampca.sources.completeness import (
     WholeStore,
     damaged_chunk,

@@ -26,12 +26,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streampca._typing import Array
 from streampca.errors import InputError
 from streampca.progress import logger
 
-Array = NDArray[Any]
 Span = tuple[int, int]
 
 # How far a question may be from the one on record and still be the same but for rounding, as another kind of

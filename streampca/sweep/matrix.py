@@ -14,8 +14,8 @@ from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streampca._typing import Array
 from streampca.errors import InputError, MissingValuesError
 from streampca.sources import Source
 from streampca.sources.genotypes import Filter, GenotypeSource
@@ -23,8 +23,6 @@ from streampca.sources.scratch import scratch, scratch_like
 from streampca.sweep.missing import Gaps
 from streampca.sweep.scaling import Scaling, scale_of
 from streampca.sweep.statistics import LARGE_TILE_BYTES, MIN_TILE_LENGTH, Exact, Moments, centre_by_own_mean
-
-Array = NDArray[Any]
 
 
 def tile_dtype(stored: np.dtype[Any]) -> np.dtype[Any]:

@@ -6,14 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streampca._typing import Array
 from streampca.errors import InputError
 from streampca.sources import Axis
 from streampca.sources.genotypes import Filter
 from streampca.sweep.statistics import Moments, subtract
-
-Array = NDArray[Any]
 
 SCALES = (None, "unit", "patterson")
 MISSING = ("error", "mean")

@@ -14,11 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streampca._typing import Array
 from streampca.sources.scratch import scratch, scratch_like
-
-Array = NDArray[Any]
 
 # Target size of one tile of a block product: near the L2 cache, and long enough for the BLAS to run at speed.
 TILE_BYTES = 2 << 20

@@ -20,17 +20,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from streampca._typing import Array
 from streampca.errors import InputError
 from streampca.models.assign.classes import by_classes
 from streampca.models.assign.groups import by_groups
 from streampca.models.assign.records import METHODS, NONE, Assignment, Choice
 
 __all__ = ["METHODS", "NONE", "Assignment", "Choice", "assign"]
-
-Array = NDArray[Any]
 
 
 def assign(

@@ -6,17 +6,16 @@ import warnings
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import logsumexp
 from sklearn.base import BaseEstimator
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KernelDensity, KNeighborsClassifier
 
+from streampca._typing import Array
 from streampca.errors import InputError
 from streampca.models.assign.records import FOLDS, NONE, Assignment, Choice, named, threshold_of
 
-Array = NDArray[Any]
 Split = tuple[Array, Array]
 
 # Bandwidths that are tried, as multiples of Scott's rule.

@@ -8,16 +8,14 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 from sklearn.mixture import GaussianMixture
 from sklearn.model_selection import KFold
 
+from streampca._typing import Array
 from streampca.errors import InputError
 from streampca.models.assign.records import FOLDS, Assignment, Choice, named, threshold_of
-
-Array = NDArray[Any]
 
 # Most samples by which the number of groups is sought; of more, a random choice.
 MOST_SEARCHED = 5_000

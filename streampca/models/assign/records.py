@@ -7,12 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streampca._typing import Array
 from streampca.errors import InputError
 from streampca.sweep.scaling import check_choice
-
-Array = NDArray[Any]
 
 METHODS = ("nn", "nb", "kde", "gmm")
 NONE = "none of these"

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streampca.run.costs.times import Rates
 from streampca.run.engine import engine
@@ -26,8 +25,6 @@ from streampca.sweep.matrix import Defects, Matrix
 from streampca.sweep.merge_tree import Partial
 from streampca.sweep.statistics import Product, ProductAndRows, Projection, Scatter, Statistic
 from streampca.sweep.sweep import Sweeps, combine, one_blas_thread
-
-Array = NDArray[Any]
 
 # Calibration takes no more memory than this, and each timing about so long.
 CALIBRATION_BYTES = 1 << 30

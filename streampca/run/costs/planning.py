@@ -14,7 +14,6 @@ from typing import Any
 
 import dask
 from dask.system import CPU_COUNT
-from numpy.typing import NDArray
 
 from streampca.models.latent import LatentRequest
 from streampca.run.config import Config
@@ -29,8 +28,6 @@ from streampca.sources import Source
 from streampca.sources.genotypes import Filter, GenotypeSource
 from streampca.sources.shape_only import on_paper
 from streampca.sweep.memory import memory_limit, show_bytes
-
-Array = NDArray[Any]
 
 # After a warm start, genotypes with clear structure mostly take no more sweeps than this.
 FEW_SWEEPS = 4

@@ -6,16 +6,12 @@ import pickle
 from dataclasses import dataclass
 from typing import Any
 
-from numpy.typing import NDArray
-
 from streampca.solvers.choose import Plan
 from streampca.sources import Source
 from streampca.sources.genotypes import GenotypeSource
 from streampca.sweep.memory import Footprint
 from streampca.sweep.merge_tree import middle_of
 from streampca.sweep.statistics import Product, ProductAndRows, Scatter, Statistic
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)

@@ -8,16 +8,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from numpy.typing import NDArray
-
 from streampca.run.costs.sizes import Sizes
 from streampca.solvers.choose import Plan
 from streampca.solvers.krylov import WARM_STEP, WARM_SWEEPS, Krylov
 from streampca.sources.shape_only import PaperArray
 from streampca.sweep.matrix import Matrix
 from streampca.sweep.sweep import Sweeps
-
-Array = NDArray[Any]
 
 # Assumed, not measured: bytes/s of each machine's network.
 NETWORK_RATE = 1e9

@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from streampca._typing import Array
 
 # Rows whose products are made at a time.
 PIECE_ROWS = 4096

@@ -29,17 +29,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streampca._typing import Array
 from streampca.errors import InputError
 from streampca.solvers.em.factors import Factors, Packing, Posterior, Side, dimensions, m_step, second_moments, sum_of
 from streampca.solvers.em.statistics import FeatureStep, SampleStep, e_step_of_all, in_pieces, infer_all
 from streampca.sweep.sweep import Sweeps
-
-Array = NDArray[Any]
 
 # Iterations that Anderson mixing looks back on.
 MEMORY = 4

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streampca._typing import Array
 from streampca.solvers.em.factors import (
     Factors,
     Known,
@@ -28,8 +28,6 @@ from streampca.sweep.missing import Gaps
 from streampca.sweep.scaling import Scaling
 from streampca.sweep.statistics import Statistic, add_product
 from streampca.sweep.sweep import Sweeps, one_blas_thread
-
-Array = NDArray[Any]
 
 # Size of the k x k matrices of the rows that are stepped at a time.
 PIECE_BYTES = 4 << 20

@@ -16,11 +16,10 @@ one. Where both are many, see `fold_krylov`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streampca._typing import Array
 from streampca.solvers.base import Wanted, is_null, know_scaling, shortfall
 from streampca.solvers.certificate import Errors, certify_matrix, chain_of, float64_floor
 from streampca.solvers.dense import TOO_SMALL, leading_pairs
@@ -28,8 +27,6 @@ from streampca.solvers.folds.sums import FoldScatter, learn_sums
 from streampca.sweep.scaling import Scaling
 from streampca.sweep.statistics import Moments, Projection, Scatter, Statistic, symmetric
 from streampca.sweep.sweep import Sweeps
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)

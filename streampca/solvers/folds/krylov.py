@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streampca._typing import Array
 from streampca.solvers.base import first_sweep, shortfall
 from streampca.solvers.certificate import certify
 from streampca.solvers.dense import TOO_SMALL
@@ -41,7 +41,6 @@ from streampca.solvers.krylov import Basis, Krylov, limited
 from streampca.sweep.statistics import Moments, Product, Statistic, add_product
 from streampca.sweep.sweep import Sweeps
 
-Array = NDArray[Any]
 Blocks = dict[int, Array]
 
 

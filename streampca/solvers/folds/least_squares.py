@@ -8,14 +8,11 @@ holds for samples left out, whose errors need their second moments alone.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streampca._typing import Array
 from streampca.solvers.folds.dense import Trained
-
-Array = NDArray[Any]
 
 # A variable of which others before it leave no more than this share of the variance adds nothing to them.
 COLLINEAR = 1e-10

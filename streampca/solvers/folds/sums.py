@@ -6,14 +6,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streampca._typing import Array
 from streampca.solvers.base import know_scaling
 from streampca.sweep.scaling import Scaling
 from streampca.sweep.statistics import Moments, Scatter, Statistic
 from streampca.sweep.sweep import Sweeps
-
-Array = NDArray[Any]
 
 # Squares about the first sample are larger than those about the mean by a factor of two or so, and of n at the worst,
 # where all others are the same. Beyond the square of this, six digits would be lost: the sweep is done again about the

@@ -12,12 +12,10 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streampca._typing import Array
 from streampca.errors import InputError
 from streampca.sources.scratch import scratch
-
-Array = NDArray[Any]
 
 KERNELS = ("linear", "poly", "rbf", "laplacian", "cosine", "sigmoid")
 # Kernels of the difference of two points.

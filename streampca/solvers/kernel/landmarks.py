@@ -13,8 +13,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streampca._typing import Array
 from streampca.solvers.kernel.kernels import STRIP_BYTES, Kernel
 from streampca.solvers.kernel.nystrom import kernel_matrix
 from streampca.solvers.mixture.start import uniforms
@@ -25,8 +25,6 @@ from streampca.sources.scratch import scratch
 from streampca.sweep.matrix import Matrix
 from streampca.sweep.statistics import Statistic
 from streampca.sweep.sweep import Sweeps, one_blas_thread
-
-Array = NDArray[Any]
 
 # Ranges of chunks, each a task, that hold chosen rows; a task costs as much as a gap of many small chunks.
 MAX_RANGES = 256

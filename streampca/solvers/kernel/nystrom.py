@@ -20,9 +20,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from streampca._typing import Array
 from streampca.errors import InputError
 from streampca.solvers.base import Wanted, is_null
 from streampca.solvers.certificate import MARGIN, PROBES, UNIT, Probe, certify, chain_of, draw_probes
@@ -31,8 +31,6 @@ from streampca.solvers.kernel.kernels import Kernel, LandmarkMap
 from streampca.sweep.matrix import FeatureMatrix
 from streampca.sweep.statistics import SCATTER_TILE_LENGTH, Moments, Probed, Scatter, Statistic, symmetric
 from streampca.sweep.sweep import Sweeps
-
-Array = NDArray[Any]
 
 # Float64 is used where float32 would leave out more than this share of the variance, or blur a component by more.
 TOLERATED = 1e-3

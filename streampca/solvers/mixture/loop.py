@@ -26,17 +26,14 @@ parameter expansion; Halko, Martinsson & Tropp (2011), SIAM Rev. 53, 217, sec. 5
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streampca._typing import Array
 from streampca.progress import logger
 from streampca.solvers.mixture.start import Draw, begin, draw_seeds, random_axes
 from streampca.solvers.mixture.statistics import ExpectedSums, Flats, Mixture, Sums
 from streampca.sweep.sweep import Sweeps
-
-Array = NDArray[Any]
 
 # The noise is held above this share of the mean variance of a feature: likelihoods stay finite.
 LEAST_NOISE = 1e-10

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streampca._typing import Array
 from streampca.solvers.mixture.statistics import Flats, Mixture, NearestSums, distances
 from streampca.sweep.statistics import Statistic
 from streampca.sweep.sweep import Sweeps
-
-Array = NDArray[Any]
 
 # Samples of which k-means++ takes the best, each time.
 CANDIDATES = 6

@@ -9,12 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streampca._typing import Array
 from streampca.sources.scratch import scratch
 from streampca.sweep.statistics import Statistic, add_product
-
-Array = NDArray[Any]
 
 # Responsibilities below this change no sum of float64, and squares of them would be too small for float32.
 LEAST_SHARE = 1e-18

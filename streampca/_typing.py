@@ -1,0 +1,7 @@
+"""Types that the whole package uses."""
+
+from typing import Any
+
+from numpy.typing import NDArray
+
+Array = NDArray[Any]

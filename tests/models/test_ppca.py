@@ -556,7 +556,7 @@ def test_same_bits_on_two_processes(tmp_path, two_workers):
 
 @pytest.mark.parametrize(("shape", "chunks"), [((10**6, 1000), (10_000, 1000)), ((2000, 10**6), (2000, 1000))])
 def test_too_little_memory_is_refused_before_reading_with_the_least_needed(monkeypatch, shape, chunks):
-    for place in ("models.latent_plan", "solvers.plan", "models.components"):
+    for place in ("models.latent_plan", "solvers.choose", "models.components"):
         monkeypatch.setattr(f"streampca.{place}.process_bytes", lambda: 150 << 20)
     source = UnreadableSource(shape, chunks)
     with pytest.raises(MemoryLimitError) as error:

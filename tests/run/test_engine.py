@@ -23,9 +23,10 @@ import pytest
 import zarr
 from helpers import falling, matrix_with_spectrum
 
-from streampca import PCA, jobqueue
+from streampca import PCA
 from streampca.errors import InputError
 from streampca.run import engine as engine_module
+from streampca.run import job_queue as jobqueue
 from streampca.run.engine import describe, engine
 from streampca.run.job_queue import _Keeper
 from streampca.sweep.sweep import active_client

@@ -111,11 +111,23 @@ def _merged_probe(a: Summary, b: Summary, between: Array) -> Array | None:
     return np.asarray(parts[0] + parts[1] + between.T @ (between @ G))
 
 
+def _svd(rows: Array) -> tuple[Array, Array]:
+    """Return the singular values and right vectors of a matrix."""
+    try:
+        _, s, vt = np.linalg.svd(rows, full_matrices=False)
+    except np.linalg.LinAlgError:
+        # Divide and conquer does not converge for some matrices; QR iteration is slower and does.
+        from scipy.linalg import svd
+
+        _, s, vt = svd(rows, full_matrices=False, lapack_driver="gesvd")
+    return s, vt
+
+
 def _cut(rows: Array, keep: int) -> tuple[Array, float]:
     """Return `keep` rows with nearly the same scatter, and the norm of what that leaves out."""
     if len(rows) <= keep:
         return rows, 0.0
-    _, s, vt = np.linalg.svd(rows, full_matrices=False)
+    s, vt = _svd(rows)
     lost = float(s[keep] ** 2) if len(s) > keep else 0.0
     return s[:keep, None] * vt[:keep], lost
 
@@ -137,7 +149,7 @@ def components_of(summary: Summary, request: Request) -> Components:
             errors = _with_probe(errors, summary, vectors / np.reshape(divide, (-1, 1)), smallest)
     else:
         assert summary.sketch is not None
-        _, s, vt = np.linalg.svd(summary.sketch / divide, full_matrices=False)
+        s, vt = _svd(summary.sketch / divide)
         values, vectors = s**2 / (n - 1), vt.T
         count = wanted.count(values, trace) or len(values)
         values, vectors = values[:count], vectors[:, :count]

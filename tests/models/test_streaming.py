@@ -149,3 +149,15 @@ def test_merging_fits_with_filled_gaps_is_exact_or_refused():
         return
     assert_close(merged.explained_variance_, whole.explained_variance_)
     assert_close(merged.components_, whole.components_)
+
+
+def test_a_sketch_survives_a_decomposition_that_does_not_converge(monkeypatch):
+    x = np.random.default_rng(0).standard_normal((400, 90))
+    whole = PCA(3, memory=1_000).partial_fit(x)
+
+    def fails(*_given, **_options):
+        raise np.linalg.LinAlgError("SVD did not converge")
+
+    monkeypatch.setattr(np.linalg, "svd", fails)
+    again = PCA(3, memory=1_000).partial_fit(x)
+    np.testing.assert_allclose(again.explained_variance_, whole.explained_variance_, rtol=1e-9)

@@ -714,17 +714,17 @@ class Emulated(np.ndarray):
 
 def emulate(lanes: int) -> None:
     """Let the statistics of a sweep multiply float32 tiles in lanes."""
-    from streampca.sweep import statistics as accumulators
+    from streampca.sweep import statistics
 
     for name in ("Statistic", "Scatter", "Product", "ProductAndRows"):
-        if not hasattr(getattr(accumulators, name, None), "update"):
+        if not hasattr(getattr(statistics, name, None), "update"):
             sys.exit(f"streampca.sweep.statistics.{name}.update is missing: adapt the emulated kernels of {__file__}")
     Emulated.lanes = lanes
     # Their modules are imported when they are asked for, with statistics of their own.
     for name in ("PCA", "PCR", "KernelPCA"):
         with suppress(ImportError):
             getattr(streampca, name)
-    waiting = [accumulators.Statistic]
+    waiting = [statistics.Statistic]
     while waiting:
         statistic = waiting.pop()
         waiting += statistic.__subclasses__()

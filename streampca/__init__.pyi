@@ -1,12 +1,12 @@
 from .errors import InputError as InputError
 from .errors import MemoryLimitError as MemoryLimitError
 from .models.dual import DualPPCA as DualPPCA
-from .models.kernel_pca import KernelPCA as KernelPCA
+from .models.kernel_pca.estimator import KernelPCA as KernelPCA
 from .models.mixture import MixtureOfPPCA as MixtureOfPPCA
-from .models.pca import PCA as PCA
-from .models.pcr import PCR as PCR
-from .models.ppca import PPCA as PPCA
-from .models.ppca import FactorAnalysis as FactorAnalysis
+from .models.pca.estimator import PCA as PCA
+from .models.pcr.estimator import PCR as PCR
+from .models.ppca.estimator import PPCA as PPCA
+from .models.ppca.estimator import FactorAnalysis as FactorAnalysis
 from .results.store import load as load
 from .sources import open_genotypes as open_genotypes
 from .sources import open_source as open_source

@@ -264,7 +264,7 @@ def streampca_sweep(prefix: str) -> float:
     """Seconds of one sweep of streampca with the scaling known."""
     import dask
 
-    from streampca.models.components import Request
+    from streampca.models.pca.fit import Request
     from streampca.solvers.base import first_sweep
     from streampca.sources import open_genotypes
     from streampca.sweep.statistics import Product

@@ -45,7 +45,7 @@ def project(
     import dask
 
     from streampca.models.genotypes import match_variants, placed_genotypes
-    from streampca.models.latent import infer_latent, matching_latent
+    from streampca.models.ppca.fit import infer_latent, matching_latent
     from streampca.results.store import (
         check_output,
         components_in,
@@ -211,7 +211,7 @@ def impute(
     import dask
 
     from streampca.models.genotypes import match_variants
-    from streampca.models.latent import matching_latent
+    from streampca.models.ppca.fit import matching_latent
     from streampca.results.store import check_output, impute_to_store, latent_in, load, variant_labels_in
     from streampca.sources import open_genotypes
 

@@ -45,7 +45,7 @@ def pcr(**options: Any) -> None:
     """Principal component regression of traits of the samples on SOURCE, the number of components by folds."""
     import dask
 
-    from streampca.models.regression_request import RegressionRequest
+    from streampca.models.pcr.targets import RegressionRequest
     from streampca.results.store import check_output, writing
     from streampca.run.fit import GENOTYPE_CHOICES, filling, given, open_data
     from streampca.run.regression import pcr_to_store, targets_from

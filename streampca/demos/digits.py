@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from streampca.demos.base import Teller
-from streampca.models.components import Request
+from streampca.models.pca.fit import Request
 from streampca.report.plots import draw_digits
 from streampca.results.store import pca_to_store, writing
 
@@ -16,7 +16,7 @@ def demo_digits(teller: Teller) -> list[Path]:
     """Draw mean, components, J(m) and reconstructions of scikit-learn's digits."""
     from sklearn.datasets import load_digits
 
-    from streampca.models.pca import PCA
+    from streampca.models.pca.estimator import PCA
 
     digits = load_digits()
     images = digits.images

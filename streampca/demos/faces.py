@@ -13,7 +13,7 @@ from streampca._typing import Array
 from streampca.demos.base import Teller
 from streampca.demos.simulate_faces import simulate_faces
 from streampca.errors import InputError
-from streampca.models.components import Components, Request, distances, fit_components, project
+from streampca.models.pca.fit import Components, Request, distances, fit_components, project
 from streampca.progress import Progress
 from streampca.report.print_images import draw_gallery, draw_reconstructions, draw_rows
 from streampca.results.store import FAR, load, pca_to_store, writing

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from streampca.demos.base import Teller
-from streampca.models.kernel import KernelRequest
+from streampca.models.kernel_pca.record import KernelRequest
 from streampca.report.plots import draw_curves, draw_samples
 from streampca.results.store import kernel_to_store, writing
 
@@ -38,8 +38,8 @@ def _circles(say: Callable[[str], None]) -> tuple[np.ndarray, dict[str, np.ndarr
     from sklearn.datasets import make_circles
     from sklearn.linear_model import LogisticRegression
 
-    from streampca.models.kernel_pca import KernelPCA
-    from streampca.models.pca import PCA
+    from streampca.models.kernel_pca.estimator import KernelPCA
+    from streampca.models.pca.estimator import PCA
 
     X, circle = make_circles(1000, factor=0.3, noise=0.05, random_state=0)
     planes = {"1,000 points": X}
@@ -60,8 +60,8 @@ def _roll(say: Callable[[str], None]) -> tuple[np.ndarray, dict[str, np.ndarray]
     from sklearn.datasets import make_swiss_roll
     from sklearn.linear_model import LinearRegression
 
-    from streampca.models.kernel_pca import KernelPCA
-    from streampca.models.pca import PCA
+    from streampca.models.kernel_pca.estimator import KernelPCA
+    from streampca.models.pca.estimator import PCA
 
     X, position = make_swiss_roll(1500, noise=0.3, random_state=0)
     X = X[:, [0, 2]]
@@ -87,7 +87,7 @@ def _denoised(say: Callable[[str], None]) -> dict[str, np.ndarray]:
     """
     from sklearn.datasets import load_digits
 
-    from streampca.models.kernel_pca import KernelPCA
+    from streampca.models.kernel_pca.estimator import KernelPCA
 
     rng = np.random.default_rng(0)
     X, digit = load_digits(return_X_y=True)
@@ -112,7 +112,7 @@ def _denoised(say: Callable[[str], None]) -> dict[str, np.ndarray]:
 
 def _projections(X: np.ndarray) -> dict[str, Callable[[np.ndarray], np.ndarray]]:
     """Return, for each number of principal components of X, what projects samples on them."""
-    from streampca.models.pca import PCA
+    from streampca.models.pca.estimator import PCA
 
     model = PCA().fit(X)
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from streampca.demos.base import Teller
 from streampca.errors import InputError
-from streampca.models.latent import LatentRequest
+from streampca.models.ppca.fit import LatentRequest
 from streampca.report.plots import draw_planes
 from streampca.results.store import latent_to_store, writing
 
@@ -22,8 +22,8 @@ def demo_missing(teller: Teller) -> list[Path]:
     After Tipping & Bishop (1999), section 4.1, who did so with Ripley's 38 tobamoviruses. Their table is not part of
     this package; give it as a file of numbers, or see the same of the wines that come with scikit-learn.
     """
-    from streampca.models.pca import PCA
-    from streampca.models.ppca import PPCA
+    from streampca.models.pca.estimator import PCA
+    from streampca.models.ppca.estimator import PPCA
 
     X, groups, name = _small_table(teller.table)
     removed = np.where(np.random.default_rng(0).random(X.shape) < REMOVED, np.nan, X)

@@ -9,7 +9,7 @@ import numpy as np
 from streampca.demos.base import Teller
 from streampca.demos.simulate import simulate_groups
 from streampca.errors import InputError
-from streampca.models.components import Request
+from streampca.models.pca.fit import Request
 from streampca.report.plots import draw_map
 from streampca.report.print_figures import draw_overview
 from streampca.results.store import load, pca_to_store, writing

@@ -15,10 +15,10 @@ import numpy as np
 
 from streampca._typing import Array
 from streampca.errors import InputError
-from streampca.models.components import Components
-from streampca.models.kernel import KernelComponents
-from streampca.models.latent import Latent
-from streampca.models.streaming import Summary
+from streampca.models.kernel_pca.record import KernelComponents
+from streampca.models.pca.accumulator import Summary
+from streampca.models.pca.fit import Components
+from streampca.models.ppca.fit import Latent
 from streampca.sources import Axis
 from streampca.sweep.statistics import Moments
 

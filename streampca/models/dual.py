@@ -10,10 +10,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from streampca._typing import Array
 from streampca.errors import InputError, curing_gaps
-from streampca.models.choosing import closed_likelihood
-from streampca.models.components import DEFAULT_TOL, Request, fit_components, scores_of
-from streampca.models.estimator import Opener, like
-from streampca.models.latent import LatentRequest
+from streampca.models.base import Opener, like
+from streampca.models.pca.fit import DEFAULT_TOL, Request, fit_components, scores_of
+from streampca.models.ppca.choose import closed_likelihood
+from streampca.models.ppca.fit import LatentRequest
 from streampca.progress import Progress, silent
 from streampca.solvers.em.loop import LEAST_NOISE
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from streampca._typing import Array
 from streampca.errors import InputError
-from streampca.models.components import Components, also_spent, project
+from streampca.models.pca.fit import Components, also_spent, project
 from streampca.progress import Progress, logger, silent
 from streampca.sources import Source
 from streampca.sources.cache import Resident

@@ -13,8 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from streampca._typing import Array
 from streampca.errors import InputError, curing_gaps
-from streampca.models.components import signed
-from streampca.models.estimator import Opener
+from streampca.models.base import Opener
+from streampca.models.pca.fit import signed
 from streampca.progress import Progress, logger, silent
 from streampca.solvers.base import NeedsFloat64, know_scaling
 from streampca.solvers.mixture.loop import MixtureEM, MixtureFit

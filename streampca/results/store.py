@@ -21,16 +21,6 @@ import numpy as np
 from streampca._typing import Array
 from streampca.errors import DAMAGED, InputError, curing_gaps
 from streampca.files import writing_text
-from streampca.models.components import (
-    Components,
-    Request,
-    check_width,
-    distances,
-    fit_components,
-    linear_sweeps,
-    project,
-    scores_of,
-)
 from streampca.models.dataset import (
     FORMAT_VERSION,
     Variables,
@@ -45,17 +35,33 @@ from streampca.models.dataset import (
     provenance,
 )
 from streampca.models.genotypes import VARIANT_LABELS, fit_genotypes
-from streampca.models.kernel import KernelComponents, KernelRequest, kernel_scores, kernel_sweeps
-from streampca.models.kernel_fit import fit_kernel
-from streampca.models.latent import (
+from streampca.models.kernel_pca.fit import fit_kernel
+from streampca.models.kernel_pca.preimages import (
+    RESTORED_ROWS,
+    KernelDenoiser,
+    LinearDenoiser,
+    RidgeMap,
+    check_invertible,
+)
+from streampca.models.kernel_pca.record import KernelComponents, KernelRequest, kernel_scores, kernel_sweeps
+from streampca.models.pca.fit import (
+    Components,
+    Request,
+    check_width,
+    distances,
+    fit_components,
+    linear_sweeps,
+    project,
+    scores_of,
+)
+from streampca.models.ppca.fit import (
     Latent,
     LatentRequest,
     fit_latent,
     infer_latent,
     with_posterior,
 )
-from streampca.models.latent_plan import imputing_sweeps
-from streampca.models.preimages import RESTORED_ROWS, KernelDenoiser, LinearDenoiser, RidgeMap, check_invertible
+from streampca.models.ppca.plan import imputing_sweeps
 from streampca.progress import Progress, silent
 from streampca.results.schema import (
     ERROR_ARRAYS,

@@ -9,10 +9,10 @@ from typing import Any
 
 from streampca.errors import InputError
 from streampca.files import text_paths
-from streampca.models.components import Request
-from streampca.models.kernel import KernelRequest
-from streampca.models.kernel_fit import kernel_plan
-from streampca.models.latent import DEFAULT_ITERATIONS, LatentRequest
+from streampca.models.kernel_pca.fit import kernel_plan
+from streampca.models.kernel_pca.record import KernelRequest
+from streampca.models.pca.fit import Request
+from streampca.models.ppca.fit import DEFAULT_ITERATIONS, LatentRequest
 from streampca.progress import Progress, silent
 from streampca.results.export import FORMATS, export
 from streampca.results.store import kernel_to_store, latent_to_store, pca_to_store

@@ -12,14 +12,14 @@ import numpy as np
 from streampca._typing import Array
 from streampca.errors import InputError
 from streampca.models.genotypes import Match, match_variants
-from streampca.models.regression import (
+from streampca.models.pcr.fit import (
     Regression,
     fit_regression,
     predict_targets,
     regression_attributes,
     regression_variables,
 )
-from streampca.models.regression_request import RegressionRequest, Targets
+from streampca.models.pcr.targets import RegressionRequest, Targets
 from streampca.progress import Progress, silent
 from streampca.results.store import components_in, save, variant_labels_in
 from streampca.sources import Source

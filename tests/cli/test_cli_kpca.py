@@ -14,8 +14,8 @@ from genotype_helpers import random_calls, write_bed
 from helpers import peak_of, run
 
 from streampca import PCA, PPCA, FactorAnalysis, InputError, KernelPCA, load, open_source
-from streampca.models.kernel import KernelRequest, kernel_scores
-from streampca.models.kernel_fit import fit_kernel
+from streampca.models.kernel_pca.fit import fit_kernel
+from streampca.models.kernel_pca.record import KernelRequest, kernel_scores
 from streampca.results import store as results_module
 from streampca.results.store import kernel_in
 

@@ -25,8 +25,8 @@ from helpers import assert_orthonormal, assert_same_subspace, mev_shortfall, one
 
 from streampca import PCA, InputError, MemoryLimitError, open_genotypes
 from streampca.demos.simulate_genotypes import simulate_genotypes
-from streampca.models.components import Components, Request, fit_components, not_distinguishable
 from streampca.models.genotypes import fit_genotypes
+from streampca.models.pca.fit import Components, Request, fit_components, not_distinguishable
 from streampca.sources.plink1 import BedSource
 
 SOLVERS = ("gram", "krylov", "power")

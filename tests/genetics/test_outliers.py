@@ -10,8 +10,8 @@ from genotype_helpers import random_calls, write_bed
 from helpers import one_line
 
 from streampca import InputError, open_genotypes
-from streampca.models.components import Request
 from streampca.models.genotypes import fit_genotypes, outliers, region_notes
+from streampca.models.pca.fit import Request
 from streampca.sources.genotypes import TEXT
 from streampca.sources.regions import LONG_RANGE_LD
 

@@ -9,8 +9,8 @@ from helpers import one_line
 
 from streampca import InputError, open_genotypes
 from streampca.demos.simulate_genotypes import simulate_genotypes
-from streampca.models.components import Request, fit_components
 from streampca.models.genotypes import VARIANT_LABELS, augmented, match_variants, project_genotypes
+from streampca.models.pca.fit import Request, fit_components
 from streampca.sources.genotypes import TEXT
 
 COMPLEMENT = dict(zip("ACGT", "TGCA", strict=True))

@@ -658,7 +658,7 @@ def test_exact_components_need_one_read():
 
 
 def test_too_little_memory_is_refused_before_reading_with_the_least_needed(monkeypatch):
-    monkeypatch.setattr("streampca.models.kernel_fit.process_bytes", lambda: 150 << 20)
+    monkeypatch.setattr("streampca.models.kernel_pca.fit.process_bytes", lambda: 150 << 20)
     source = UnreadableSource((10**6, 100), (10_000, 100))
     with pytest.raises(MemoryLimitError) as error:
         KernelPCA(10, n_landmarks=2000, memory="300MB").fit(source)

@@ -23,7 +23,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from streampca import PCR, InputError, MemoryLimitError, load, open_source
 from streampca.cli.regressing import _write_predictions
-from streampca.models.regression_request import RegressionRequest, Targets
+from streampca.models.pcr.targets import RegressionRequest, Targets
 from streampca.run.regression import targets_from
 from streampca.sources import Axis
 

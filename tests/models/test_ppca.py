@@ -49,7 +49,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 from streampca import PCA, PPCA, DualPPCA, FactorAnalysis, InputError, MemoryLimitError
-from streampca.models.latent import LatentRequest
+from streampca.models.ppca.fit import LatentRequest
 
 
 def store(x, way):
@@ -556,7 +556,7 @@ def test_same_bits_on_two_processes(tmp_path, two_workers):
 
 @pytest.mark.parametrize(("shape", "chunks"), [((10**6, 1000), (10_000, 1000)), ((2000, 10**6), (2000, 1000))])
 def test_too_little_memory_is_refused_before_reading_with_the_least_needed(monkeypatch, shape, chunks):
-    for place in ("models.latent_plan", "solvers.choose", "models.components"):
+    for place in ("models.ppca.plan", "solvers.choose", "models.pca.fit"):
         monkeypatch.setattr(f"streampca.{place}.process_bytes", lambda: 150 << 20)
     source = UnreadableSource(shape, chunks)
     with pytest.raises(MemoryLimitError) as error:
@@ -868,7 +868,7 @@ def test_squared_loadings_are_what_factor_analysis_explains():
 
 
 def test_criteria_for_other_models_are_refused_before_reading():
-    from streampca.models.latent import LatentRequest
+    from streampca.models.ppca.fit import LatentRequest
 
     with pytest.raises(InputError, match="'heldout' for factor analysis"):
         LatentRequest("auto", own_noise=True, criterion="bic")

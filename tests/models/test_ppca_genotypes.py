@@ -16,7 +16,7 @@ from latent_helpers import (
 from streampca import PCA, PPCA, DualPPCA, FactorAnalysis, InputError, load, open_genotypes
 from streampca.demos.simulate_genotypes import simulate_genotypes
 from streampca.models.genotypes import match_variants
-from streampca.models.latent import LatentRequest, matching_latent
+from streampca.models.ppca.fit import LatentRequest, matching_latent
 from streampca.results.store import impute_to_store, latent_in, latent_to_store, variant_labels_in
 
 

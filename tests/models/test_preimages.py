@@ -12,7 +12,7 @@ from sklearn.decomposition import KernelPCA as SklearnKernelPCA
 
 from streampca import PCA, InputError, KernelPCA
 from streampca.models import preimages
-from streampca.models.preimages import fixed_point, pre_images
+from streampca.models.kernel_pca.preimages import fixed_point, pre_images
 from streampca.solvers.kernel.kernels import Kernel
 
 

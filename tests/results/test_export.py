@@ -9,7 +9,7 @@ from genotype_helpers import Truth, needs_plink2, plink2, random_calls, table, w
 from helpers import one_line
 
 from streampca import PCA, InputError, load, open_genotypes
-from streampca.models.components import Request
+from streampca.models.pca.fit import Request
 from streampca.results.export import export
 from streampca.results.store import pca_to_store
 

@@ -23,7 +23,7 @@ from latent_helpers import (
 )
 
 from streampca import PPCA, FactorAnalysis, InputError, MemoryLimitError, load, open_source
-from streampca.models.latent import LatentRequest
+from streampca.models.ppca.fit import LatentRequest
 from streampca.results.store import impute_to_store, latent_in, latent_to_store
 
 

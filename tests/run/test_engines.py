@@ -10,7 +10,7 @@ import zarr
 from helpers import falling, matrix_with_spectrum
 
 from streampca import PCA, open_source
-from streampca.models.components import Request, fit_components
+from streampca.models.pca.fit import Request, fit_components
 from streampca.sweep.sweep import active_client
 
 ENGINES = ("covariance", "gram", "krylov")

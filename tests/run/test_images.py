@@ -22,7 +22,7 @@ from streampca import PCA, InputError, load
 from streampca.demos import Teller
 from streampca.demos.faces import _Faces, _judge, demo_faces, not_faces
 from streampca.demos.simulate_faces import Cast, simulate_faces
-from streampca.models.components import Request, distances, fit_components, project
+from streampca.models.pca.fit import Request, distances, fit_components, project
 from streampca.report.print_images import draw_gallery, draw_reconstructions, reconstructions
 from streampca.run.convert import convert
 from streampca.run.images import convert_images, parse_size

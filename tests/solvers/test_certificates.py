@@ -7,7 +7,7 @@ from helpers import Reference, falling, matrix_with_spectrum, true_residual
 
 from streampca import PCA
 from streampca.errors import Stopped
-from streampca.models.components import Request, fit_components
+from streampca.models.pca.fit import Request, fit_components
 from streampca.solvers import dense
 from streampca.solvers.certificate import MARGIN, PROBES, Errors, Probe, certify, draw_probes
 from streampca.solvers.krylov import Krylov

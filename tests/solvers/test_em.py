@@ -23,7 +23,7 @@ from latent_helpers import (
 )
 from scipy.stats import multivariate_normal
 
-from streampca.models.latent_plan import latent_sweeps
+from streampca.models.ppca.plan import latent_sweeps
 from streampca.progress import silent
 from streampca.solvers.em.factors import Factors, Packing, Posterior, dimensions
 from streampca.solvers.em.loop import EM, ByFeatures, BySamples, ByScatter

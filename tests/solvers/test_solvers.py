@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from sklearn.decomposition import PCA as SklearnPCA  # noqa: N811
 
 from streampca import PCA, open_source
-from streampca.models.components import Request, fit_components
+from streampca.models.pca.fit import Request, fit_components
 from streampca.solvers.base import Wanted
 from streampca.solvers.krylov import Krylov
 from streampca.solvers.power import Power

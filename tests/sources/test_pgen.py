@@ -15,7 +15,7 @@ from source_helpers import everything
 
 from streampca import InputError
 from streampca.demos.simulate_genotypes import simulate_genotypes
-from streampca.models.components import Request, fit_components
+from streampca.models.pca.fit import Request, fit_components
 from streampca.sources.plink1 import BedSource
 from streampca.sources.plink2 import PgenSource
 

@@ -11,7 +11,7 @@ import pytest
 from helpers import UnreadableSource, one_line
 
 from streampca import PCA, InputError, MemoryLimitError, open_source
-from streampca.models.components import Request
+from streampca.models.pca.fit import Request
 from streampca.solvers import choose as plans
 from streampca.sweep.memory import Footprint, available_memory, cut, memory_limit, show_bytes, threads_that_fit
 

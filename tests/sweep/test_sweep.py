@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streampca import PCA, InputError, open_source
-from streampca.models.components import Request, fit_components, project
+from streampca.models.pca.fit import Request, fit_components, project
 from streampca.progress import BarProgress, LogProgress, Step
 from streampca.sweep.matrix import Defects, Matrix
 from streampca.sweep.scaling import Scaling

@@ -15,7 +15,7 @@ from typing import Any
 import dask
 from dask.system import CPU_COUNT
 
-from streampca.models.latent import LatentRequest
+from streampca.models.ppca.fit import LatentRequest
 from streampca.run.config import Config
 from streampca.run.costs.measuring import measure, measure_tasks, statistic_of
 from streampca.run.costs.sizes import Network, Sizes, driver_bytes, network_of, sizes_of, worker_bytes

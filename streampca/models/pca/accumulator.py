@@ -13,7 +13,7 @@ import numpy as np
 
 from streampca._typing import Array
 from streampca.errors import InputError
-from streampca.models.components import Components, Request, signed
+from streampca.models.pca.fit import Components, Request, signed
 from streampca.solvers.base import is_null, null_advice, shortfall, total_variance
 from streampca.solvers.certificate import MARGIN, Errors, Probe, certify, certify_matrix, draw_probes, float64_floor
 from streampca.solvers.dense import leading_pairs

@@ -13,8 +13,8 @@ import numpy as np
 
 from streampca._typing import Array
 from streampca.errors import InputError, MemoryLimitError, MissingValuesError, curing_gaps
-from streampca.models.choosing import Choice, bic, closed_likelihood, evidence, simplest
-from streampca.models.components import (
+from streampca.models.genotypes import Match
+from streampca.models.pca.fit import (
     DEFAULT_TOL,
     GENOTYPE_COMPONENTS,
     Components,
@@ -23,8 +23,8 @@ from streampca.models.components import (
     fit_components,
     not_distinguishable,
 )
-from streampca.models.genotypes import Match
-from streampca.models.latent_plan import latent_sweeps, plan_em, process_before
+from streampca.models.ppca.choose import Choice, bic, closed_likelihood, evidence, simplest
+from streampca.models.ppca.plan import latent_sweeps, plan_em, process_before
 from streampca.progress import Progress, logger, silent
 from streampca.solvers.choose import Plan
 from streampca.solvers.em.factors import Factors, Known, Posterior

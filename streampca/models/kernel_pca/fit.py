@@ -9,9 +9,9 @@ import numpy as np
 
 from streampca._typing import Array
 from streampca.errors import InputError, MemoryLimitError, curing_gaps
-from streampca.models.components import signed
-from streampca.models.kernel import CURE, DEFAULT_LANDMARKS, KernelComponents, KernelRequest
-from streampca.models.preimages import MOST_ANCHORS, fit_ridge
+from streampca.models.kernel_pca.preimages import MOST_ANCHORS, fit_ridge
+from streampca.models.kernel_pca.record import CURE, DEFAULT_LANDMARKS, KernelComponents, KernelRequest
+from streampca.models.pca.fit import signed
 from streampca.progress import logger
 from streampca.solvers.base import NeedsFloat64, Wanted, know_scaling
 from streampca.solvers.choose import Plan, block_size

@@ -10,7 +10,7 @@ import numpy as np
 
 from streampca._typing import Array
 from streampca.errors import InputError
-from streampca.models.preimages import RESTORED_ROWS, RidgeMap, Scores
+from streampca.models.kernel_pca.preimages import RESTORED_ROWS, RidgeMap, Scores
 from streampca.progress import Progress, silent
 from streampca.solvers.kernel.kernels import KERNELS, MOVABLE, FourierMap, Kernel, LandmarkMap
 from streampca.solvers.kernel.nystrom import KernelSolution

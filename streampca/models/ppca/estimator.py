@@ -13,11 +13,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from streampca._typing import Array
 from streampca.errors import InputError, curing_gaps
-from streampca.models.components import DEFAULT_TOL
+from streampca.models.base import Estimator, like, samples_like
 from streampca.models.dataset import as_dataset, latent_attributes, latent_variables
-from streampca.models.estimator import Estimator, like, samples_like
 from streampca.models.genotypes import fit_genotypes
-from streampca.models.latent import (
+from streampca.models.pca.fit import DEFAULT_TOL
+from streampca.models.ppca.fit import (
     CURE,
     DEFAULT_ITERATIONS,
     Latent,

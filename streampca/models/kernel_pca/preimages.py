@@ -27,7 +27,7 @@ from streampca.sweep.statistics import Statistic
 from streampca.sweep.sweep import Sweeps
 
 if TYPE_CHECKING:
-    from streampca.models.kernel import KernelComponents
+    from streampca.models.kernel_pca.record import KernelComponents
 
 
 # Rows that are scored or denoised at a time: their features stay near the cache.

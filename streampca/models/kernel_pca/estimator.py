@@ -11,9 +11,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from streampca._typing import Array
 from streampca.errors import InputError, curing_gaps
+from streampca.models.base import Estimator, like, samples_like, scaled_block
 from streampca.models.dataset import as_dataset, kernel_attributes, kernel_variables
-from streampca.models.estimator import Estimator, like, samples_like, scaled_block
-from streampca.models.kernel import (
+from streampca.models.kernel_pca.fit import fit_kernel
+from streampca.models.kernel_pca.preimages import RESTORED_ROWS, KernelDenoiser, Scores, pre_images
+from streampca.models.kernel_pca.record import (
     CURE,
     DEFAULT_LANDMARKS,
     DEFAULT_TARGET,
@@ -23,8 +25,6 @@ from streampca.models.kernel import (
     kernel_scores,
     kernel_sweeps,
 )
-from streampca.models.kernel_fit import fit_kernel
-from streampca.models.preimages import RESTORED_ROWS, KernelDenoiser, Scores, pre_images
 from streampca.progress import Progress, silent
 from streampca.sources import Source
 from streampca.sweep.statistics import RowsOf

@@ -17,10 +17,10 @@ import numpy as np
 from streampca._typing import Array
 from streampca.errors import InputError, curing_gaps
 from streampca.genetics.samples import without_sparse
-from streampca.models.components import Components, also_spent, project, signed
 from streampca.models.dataset import Variables, pca_variables, provenance
 from streampca.models.genotypes import Match, project_genotypes
-from streampca.models.regression_request import RegressionRequest, Targets, columns_of
+from streampca.models.pca.fit import Components, also_spent, project, signed
+from streampca.models.pcr.targets import RegressionRequest, Targets, columns_of
 from streampca.progress import Progress, silent
 from streampca.solvers.base import SamplesLeftOut, left_out
 from streampca.solvers.folds.dense import Design, FoldSolution

@@ -13,11 +13,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from streampca._typing import Array
 from streampca.errors import InputError
-from streampca.models.components import check_width
+from streampca.models.base import Opener, scaled_block
 from streampca.models.dataset import as_dataset
-from streampca.models.estimator import Opener, scaled_block
 from streampca.models.genotypes import match_variants
-from streampca.models.regression import (
+from streampca.models.pca.fit import check_width
+from streampca.models.pcr.fit import (
     Regression,
     fit_regression,
     foretold_by_covariates,
@@ -25,7 +25,7 @@ from streampca.models.regression import (
     regression_attributes,
     regression_variables,
 )
-from streampca.models.regression_request import DEFAULT_FOLDS, REGRESSION_TOL, RegressionRequest, Targets
+from streampca.models.pcr.targets import DEFAULT_FOLDS, REGRESSION_TOL, RegressionRequest, Targets
 from streampca.progress import Progress, logger, silent
 from streampca.sources import Source
 from streampca.sources.genotypes import VariantSource

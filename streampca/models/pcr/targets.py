@@ -9,7 +9,7 @@ import numpy as np
 
 from streampca._typing import Array
 from streampca.errors import InputError
-from streampca.models.components import Request
+from streampca.models.pca.fit import Request
 from streampca.progress import Progress, silent
 from streampca.solvers.base import Wanted
 from streampca.solvers.choose import Plan

@@ -12,7 +12,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from streampca._typing import Array
 from streampca.errors import InputError
-from streampca.models.components import (
+from streampca.models.base import Estimator, like, scaled_block
+from streampca.models.dataset import accumulator_dataset, as_dataset, pca_variables, provenance, summary_from
+from streampca.models.genotypes import fit_genotypes, matching_part, project_genotypes
+from streampca.models.pca.accumulator import Summary, combine_summaries, components_of, summarise, summary_of
+from streampca.models.pca.fit import (
     DEFAULT_TOL,
     Components,
     Request,
@@ -22,10 +26,6 @@ from streampca.models.components import (
     project,
     scores_of,
 )
-from streampca.models.dataset import accumulator_dataset, as_dataset, pca_variables, provenance, summary_from
-from streampca.models.estimator import Estimator, like, scaled_block
-from streampca.models.genotypes import fit_genotypes, matching_part, project_genotypes
-from streampca.models.streaming import Summary, combine_summaries, components_of, summarise, summary_of
 from streampca.progress import Progress, logger, silent
 from streampca.sources import Source
 from streampca.sources.base import plain_axes

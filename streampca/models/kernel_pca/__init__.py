@@ -1,0 +1,1 @@
+"""Kernel PCA by landmarks: options, fit, estimator."""

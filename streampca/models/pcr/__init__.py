@@ -1,0 +1,1 @@
+"""Principal component regression: options, fit, estimator."""

@@ -1,0 +1,1 @@
+"""Probabilistic PCA and factor analysis: options, fit, estimator."""

@@ -1,8 +1,8 @@
 from .errors import InputError as InputError
 from .errors import MemoryLimitError as MemoryLimitError
-from .models.dual import DualPPCA as DualPPCA
+from .models.dual.estimator import DualPPCA as DualPPCA
 from .models.kernel_pca.estimator import KernelPCA as KernelPCA
-from .models.mixture import MixtureOfPPCA as MixtureOfPPCA
+from .models.mixture.estimator import MixtureOfPPCA as MixtureOfPPCA
 from .models.pca.estimator import PCA as PCA
 from .models.pcr.estimator import PCR as PCR
 from .models.ppca.estimator import PPCA as PPCA

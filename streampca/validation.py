@@ -1,17 +1,26 @@
-"""What a file says of its own size, held against the memory there is, before anything is made as large as that."""
+"""Checks of parameters and of declared sizes; base and types of the option records.
+
+An option is a field of one record: its type, default, limits and one help sentence. Flags, YAML keys, the JSON schema
+and starter files are generated from the record; estimators repeat names and defaults, as scikit-learn requires.
+"""
 
 from __future__ import annotations
 
 import resource
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
+from typing import Annotated, Any, Literal, Self
 
+import numpy as np
 import psutil
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from streampca.errors import InputError
 
 
 def available_memory() -> int:
-    """Bytes that this process may still take: of the machine, of its control group, of its own limit (ulimit -v)."""
+    """Return the bytes that this process may still allocate, given the machine, its cgroup and `ulimit -v`."""
     free = int(psutil.virtual_memory().available)
     limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
     try:
@@ -22,10 +31,134 @@ def available_memory() -> int:
     return free if most == resource.RLIM_INFINITY else min(free, most - int(psutil.Process().memory_info().vms))
 
 
-def refuse_too_large(where: str, n_bytes: int) -> None:
-    """Refuse what must be in memory as a whole, labels or one chunk, and claims more than half of what there is."""
+def check_declared_size(where: str, n_bytes: int) -> None:
+    """Check a declared size against the available memory before allocating: labels, or one chunk."""
     # Asking the system takes longer than reading a small array.
     if n_bytes > 1 << 20 and n_bytes > available_memory() // 2:
         raise InputError(
-            f"{where}: claims {n_bytes / 1e9:.3g} GB, more than half of the memory there is; check it against a copy"
+            f"{where}: declares {n_bytes / 1e9:.3g} GB, more than half of the available memory; check the file"
         )
+
+
+def _number(value: Any) -> Any:
+    """Convert NumPy scalars and text that is a number; 1e3 is an integer where integers are allowed."""
+    if isinstance(value, np.generic):
+        return value.item()
+    for kind in (int, float):
+        try:
+            return kind(value) if isinstance(value, str) else value
+        except ValueError:
+            continue
+    return value
+
+
+def plain_number(value: Any) -> Any:
+    """Convert text and NumPy scalars to numbers; reject booleans, which Python takes for integers."""
+    value = _number(value)
+    return str(value) if isinstance(value, bool) else value
+
+
+def _parts(value: Any) -> Any:
+    """Split "a,b" into [a, b]."""
+    return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+
+
+def _lines(value: Any) -> Any:
+    """Split text into its lines; drop blank ones."""
+    return [line for line in value.splitlines() if line.strip()] if isinstance(value, str) else value
+
+
+def _null(value: Any) -> Any:
+    return None if value == "none" else value
+
+
+AMOUNT = r"^(?:[1-9][0-9]*(?:\.[0-9]*)?|0*\.[0-9]*[1-9][0-9]*)(?:[eE][+-]?[0-9]+)? ?(?:[kKmMgGtTpP][iI]?[bB]?|[bB])?$"
+TIME = r"^(?:[0-9]+-)?[0-9]{1,3}:[0-5][0-9]:[0-5][0-9]$"
+
+Text = Annotated[str, Field(min_length=1)]
+Count = Annotated[int, Field(ge=1), BeforeValidator(plain_number)]
+Seed = Annotated[int, Field(ge=0), BeforeValidator(plain_number)]
+Share = Annotated[float, Field(ge=0, le=1), BeforeValidator(plain_number)]
+Between = Annotated[float, Field(gt=0, lt=1), BeforeValidator(plain_number)]
+Positive = Annotated[float, Field(gt=0), BeforeValidator(plain_number)]
+Number = Annotated[float, BeforeValidator(plain_number)]
+Amount = Annotated[Count | Annotated[str, Field(pattern=AMOUNT, examples=["2GB"])], BeforeValidator(_number)]
+Time = Annotated[str, Field(pattern=TIME, examples=["01:30:00", "2-00:00:00"])]
+Names = Annotated[
+    tuple[Text, ...], Field(min_length=1), BeforeValidator(_parts, json_schema_input_type=list[str] | str)
+]
+Lines = Annotated[tuple[Text, ...], BeforeValidator(_lines, json_schema_input_type=list[str] | str)]
+Shape = Annotated[tuple[Count, Count], BeforeValidator(_parts)]
+CountOrAuto = Annotated[Count | Literal["auto"] | None, BeforeValidator(plain_number)]
+Solver = Literal["auto", "covariance", "gram", "krylov", "power"]
+# "none" in the shell and in YAML is None in Python.
+Scale = Annotated[Literal["auto", "unit", "patterson"] | None, BeforeValidator(_null)]
+FieldScale = Annotated[Literal["auto", "unit", "patterson", "coslat"] | None, BeforeValidator(_null)]
+PlainScale = Annotated[Literal["unit"] | None, BeforeValidator(_null)]
+
+
+class Options(BaseModel):
+    """Options that belong together: no others are allowed, and none changes after it was checked."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Self:
+        """Return the record of these options, those that it has; raise `InputError` for the first invalid one."""
+        try:
+            return cls.model_validate({name: value for name, value in given.items() if name in cls.model_fields})
+        except ValidationError as error:
+            detail = error.errors(include_url=False)[0]
+            if not detail["loc"]:
+                raise InputError(str(detail.get("ctx", {}).get("error", detail["msg"]))) from None
+            name = str(detail["loc"][0])
+            raise InputError(f"{name} must be {allowed(cls, name)}, got {given[name]!r}") from None
+
+    def changed(self, **values: Any) -> Self:
+        """Return the record with other values, checked again."""
+        return type(self).of(dict(self) | values)
+
+
+def allowed(options: type[Options], name: str) -> str:
+    """Return the values that an option may have, as messages list them."""
+    return listed(allowed_values(options.model_json_schema(mode="validation")["properties"][name]))
+
+
+def allowed_values(fragment: Mapping[str, Any]) -> list[str]:
+    """Return the values that a fragment of a JSON schema allows, in words."""
+    if "anyOf" in fragment:
+        return [words for part in fragment["anyOf"] for words in allowed_values(part)]
+    if "enum" in fragment or "const" in fragment:
+        return [str(choice) for choice in fragment.get("enum", [fragment.get("const")])]
+    kind = fragment["type"]
+    if kind in ("integer", "number"):
+        return [_numbers(fragment, "an integer" if kind == "integer" else "a number")]
+    if kind == "array":
+        return ["two integers, as [1000, 50000]" if "prefixItems" in fragment else "a list, as [a, b]"]
+    if kind == "string":
+        return [f"text such as {listed(fragment['examples'])}" if "examples" in fragment else "text"]
+    return {"boolean": ["true", "false"], "null": ["none"]}[kind]
+
+
+def _numbers(fragment: Mapping[str, Any], what: str) -> str:
+    """Return the range of a number in words."""
+    least, most = fragment.get("minimum"), fragment.get("maximum")
+    above, below = fragment.get("exclusiveMinimum"), fragment.get("exclusiveMaximum")
+    if above is not None and below is not None:
+        return f"{what} between {above:g} and {below:g}"
+    if least is not None and most is not None:
+        return f"{what} from {least:g} to {most:g}"
+    if least is not None:
+        return f"{what} >= {least:g}"
+    return what if above is None else f"{what} > {above:g}"
+
+
+def listed(words: Iterable[str], last: str = "or") -> str:
+    """Return words as a sentence lists them: a, b or c."""
+    *first, end = words
+    return f"{', '.join(first)} {last} {end}" if first else end
+
+
+def nearest(word: str, words: Iterable[str]) -> str | None:
+    """Return the word that is spelled most alike, if one is."""
+    return next(iter(get_close_matches(word.lower().replace("-", "_"), list(words), 1)), None)

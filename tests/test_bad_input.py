@@ -33,7 +33,7 @@ from streampca.sources.plink2 import read_psam, read_pvar
 from streampca.sources.regions import named_regions
 from streampca.sources.tables import Ids, read_table
 from streampca.sweep.checkpoint import Journal, read_record
-from streampca.validation import available_memory, refuse_too_large
+from streampca.validation import available_memory, check_declared_size
 
 MODEL = {"kind": "pca", "n_components": 1, "solver": "auto", "seed": 0, "tol": 1e-3}
 
@@ -83,9 +83,9 @@ def test_a_message_is_one_line_of_bounded_length_whatever_it_quotes():
 
 def test_what_claims_more_than_the_memory_there_is_is_refused(monkeypatch):
     monkeypatch.setattr(streampca.validation, "available_memory", lambda: 10 << 20)
-    refuse_too_large("x", 4 << 20)
+    check_declared_size("x", 4 << 20)
     with pytest.raises(InputError, match=r"x: claims 0.00629 GB, more than half"):
-        refuse_too_large("x", 6 << 20)
+        check_declared_size("x", 6 << 20)
 
 
 def test_memory_that_is_there_keeps_to_the_limit_of_the_process(monkeypatch):

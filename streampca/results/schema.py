@@ -8,7 +8,7 @@ from collections.abc import Callable, Container, Mapping
 from typing import TYPE_CHECKING, Any
 
 from streampca.errors import InputError
-from streampca.validation import refuse_too_large
+from streampca.validation import check_declared_size
 
 if TYPE_CHECKING:
     import xarray
@@ -178,7 +178,7 @@ def check_arrays(path: Any, result: xarray.Dataset) -> None:
     scores = tuple(result["scores"].dims) if "scores" in result else ("component",)
     stands = {"F": features, "S": scores[:-1]}
     for name, variable in result.variables.items():
-        refuse_too_large(f"{path}/{name}", _bytes(variable))
+        check_declared_size(f"{path}/{name}", _bytes(variable))
         dims = tuple(variable.dims)
         if str(name) in DIMENSIONS and str(name) not in result.dims:
             meant = tuple(dim for part in DIMENSIONS[str(name)] for dim in stands.get(part, (part,)))

@@ -12,7 +12,7 @@ from streampca._typing import Array
 from streampca.errors import InputError
 from streampca.sources.arrays import READ_BYTES, ArraySource, DaskSource
 from streampca.sources.base import Axis, Source, digest, file_stamp
-from streampca.validation import refuse_too_large
+from streampca.validation import check_declared_size
 
 NETCDF_SUFFIXES = (".nc", ".nc4", ".cdf", ".netcdf", ".h5")
 
@@ -50,7 +50,7 @@ def _axis(array: Any, dims: tuple[str, ...]) -> Axis:
     coords = {}
     for name, coord in array.coords.items():
         if coord.dims and set(coord.dims) <= set(dims) and coord.dtype.kind in "biufUSMmTO":
-            refuse_too_large(f"the coordinate {name}", coord.nbytes)
+            check_declared_size(f"the coordinate {name}", coord.nbytes)
             coords[str(name)] = (tuple(map(str, coord.dims)), coord.values)
     return Axis(dims, tuple(array.sizes[dim] for dim in dims), coords)
 

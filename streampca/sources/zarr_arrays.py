@@ -36,7 +36,7 @@ from streampca.sources.completeness import (
 )
 from streampca.sources.remote import RemoteStore, is_url, open_remote
 from streampca.sources.scratch import scratch
-from streampca.validation import refuse_too_large
+from streampca.validation import check_declared_size
 
 # Chunks beyond which Dask has no graph of them.
 MOST_BLOCKS = 1_000_000
@@ -317,7 +317,7 @@ def check_size(array: ZarrArray) -> None:
     check_array(array)
     itemsize = max(np.dtype(array.dtype).itemsize, LABEL_BYTES)
     chunk = getattr(array, "shards", None) or array.chunks
-    refuse_too_large(place_of(array), itemsize * max(math.prod(array.shape), math.prod(chunk)))
+    check_declared_size(place_of(array), itemsize * max(math.prod(array.shape), math.prod(chunk)))
 
 
 def refuse_many_blocks(array: ZarrArray) -> None:

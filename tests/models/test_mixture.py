@@ -20,7 +20,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from streampca import open_source
 from streampca.errors import InputError, MemoryLimitError
-from streampca.models.mixture import MixtureOfPPCA, MixtureRequest, fit_mixture
+from streampca.models.mixture.estimator import MixtureOfPPCA, MixtureRequest, fit_mixture
 from streampca.solvers.base import know_scaling
 from streampca.solvers.mixture.loop import MixtureEM, emptied
 from streampca.solvers.mixture.start import Draw, begin, draw_seeds, points, random_axes, uniforms

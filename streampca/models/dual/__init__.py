@@ -1,0 +1,1 @@
+"""Dual probabilistic PCA: options, fit, estimator."""

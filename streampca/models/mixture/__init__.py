@@ -1,0 +1,1 @@
+"""Mixtures of probabilistic PCA: options, fit, estimator."""

@@ -1,0 +1,28 @@
+"""Options of principal component regression."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from streampca.validation import Between, Count, FieldScale, Options, Seed, plain_number
+
+
+def _folds(value: Any) -> Any:
+    """Take None, as estimators may be given it, for no cross-validation."""
+    return 0 if value is None else plain_number(value)
+
+
+class PCROptions(Options):
+    """Principal component regression."""
+
+    n_components: Count | None = Field(default=None, description="Maximum number of components; up to 20 by default.")
+    cv: Annotated[Literal[0] | Annotated[int, Field(ge=2)], BeforeValidator(_folds)] = Field(
+        default=5, description="Folds of the cross-validation that chooses the number of components; 0: use all."
+    )
+    scale: FieldScale = Field(default="auto", description="As for pca; scales are those of all samples.")
+    missing: Literal["auto", "error", "mean"] = Field(default="auto", description="As for pca.")
+    solver: Literal["auto", "covariance", "gram", "krylov"] = Field(default="auto", description="Eigenvalue solver.")
+    tol: Between = Field(default=1e-6, description="Largest certificate (relative residual) of a component.")
+    random_state: Seed = Field(default=0, description="Seed of the folds and of the random start.")

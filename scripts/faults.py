@@ -302,8 +302,7 @@ def main() -> int:
     with ExitStack() as stack:
         # Small partitions, and data that are read in each sweep.
         for where, value in (
-            ("streampca.sweep.memory.SLAB_BYTES", 1 << 12), ("streampca.sweep.memory.PARTITION_BYTES", 1 << 14),
-            ("streampca.sources.genotypes.SLAB_BYTES", 1 << 12),
+            ("streampca.sources.base.SLAB_BYTES", 1 << 12), ("streampca.sources.base.PARTITION_BYTES", 1 << 14),
         ):  # fmt: skip
             stack.enter_context(patch(where, value))
         sound = {}

@@ -32,16 +32,15 @@ def rng():
 @pytest.fixture
 def small_partitions(monkeypatch):
     """Let a few kilobytes be worth a read and a task of their own, so that small data make many partitions."""
-    monkeypatch.setattr("streampca.sweep.memory.SLAB_BYTES", 1 << 10)
-    monkeypatch.setattr("streampca.sweep.memory.PARTITION_BYTES", 4 << 10)
+    monkeypatch.setattr("streampca.sources.base.SLAB_BYTES", 1 << 10)
+    monkeypatch.setattr("streampca.sources.base.PARTITION_BYTES", 4 << 10)
 
 
 @pytest.fixture
 def several_partitions(monkeypatch):
     """Cut small data, genotypes too, into a dozen partitions or more."""
     for name, size in (("SLAB_BYTES", 1 << 12), ("PARTITION_BYTES", 1 << 14)):
-        monkeypatch.setattr(f"streampca.sweep.memory.{name}", size)
-    monkeypatch.setattr("streampca.sources.genotypes.SLAB_BYTES", 1 << 12)
+        monkeypatch.setattr(f"streampca.sources.base.{name}", size)
 
 
 @pytest.fixture

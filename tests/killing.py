@@ -71,14 +71,13 @@ def _told_apart(statistic: Any) -> str:
 
 def watch() -> None:
     """Cut small data into many partitions, and let each say when it is begun; records and uploaded files, too."""
-    import streampca.sources.genotypes
+    import streampca.sources.base
     import streampca.sources.remote as remote
     import streampca.sweep.checkpoint
-    import streampca.sweep.memory
     import streampca.sweep.sweep as sweeps
 
-    streampca.sweep.memory.SLAB_BYTES = streampca.sources.genotypes.SLAB_BYTES = SLAB
-    streampca.sweep.memory.PARTITION_BYTES = PARTITION
+    streampca.sources.base.SLAB_BYTES = SLAB
+    streampca.sources.base.PARTITION_BYTES = PARTITION
     if hasattr(sweeps.run_partition, "__wrapped__"):
         return
     run_partition, write_record, entity_tag = (

@@ -8,7 +8,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from streampca.models import latent_plan
+from streampca.models.ppca import plan as latent_plan
 from streampca.sweep.sweep import one_blas_thread
 
 ROWS, COLUMNS = "by samples", "by features"

@@ -85,7 +85,7 @@ def project(
             typical = {"typical_distance": found.typical_distance}
         else:
             latent, projection = matching_latent(latent_in(fitted), match), "posterior"
-            posterior, _, _ = infer_latent(data.take(variants=match.new), latent, "model", memory, progress)
+            posterior, _, _ = infer_latent(data.take(features=match.new), latent, "model", memory, progress)
             scores, deviations = posterior.mean, posterior.deviation
     facts = {"result": str(result), "source": data.name, "projection": projection, "variants": match.note}
     stored = {**facts, **typical, "fit": fit_id(fitted)}
@@ -224,7 +224,7 @@ def impute(
     if latent.genotypes:
         genotypes = open_genotypes(source, variable=variable, missing_chunks=missing_chunks, autosomes=False)
         match = match_variants(variant_labels_in(fitted), genotypes)
-        data, latent = genotypes.take(variants=match.new), matching_latent(latent, match)
+        data, latent = genotypes.take(features=match.new), matching_latent(latent, match)
         facts["variants"] = match.note
     else:
         data = open_alike(fitted, source, variable, sample_dims, missing_chunks)

@@ -34,7 +34,9 @@ from streampca.files import text_paths, writing_text
 from streampca.genetics.samples import without_sparse
 from streampca.progress import Progress, Step, silent
 from streampca.solvers.base import left_out
-from streampca.sources.genotypes import Filter, GenotypeSource, chromosome
+from streampca.sources.base import Source
+from streampca.sources.filters import Filter
+from streampca.sources.genotypes import chromosome
 from streampca.sources.packed import EVEN, count_codes, count_missing, popcount
 from streampca.sweep.checkpoint import active_journal
 from streampca.sweep.matrix import moments_of_codes
@@ -48,7 +50,7 @@ ONE = np.uint64(1)
 
 
 def prune(
-    source: GenotypeSource, *, window: str | int = "50", step: int = 5, r2: float = 0.2, progress: Progress = silent
+    source: Source, *, window: str | int = "50", step: int = 5, r2: float = 0.2, progress: Progress = silent
 ) -> Array:
     """Tell which variants to keep, so that no two of them close by are strongly correlated.
 
@@ -106,10 +108,10 @@ def prune(
     return kept
 
 
-def filtered(source: GenotypeSource) -> GenotypeSource:
+def filtered(source: Source) -> Source:
     """Return the source without what its filter leaves out: one read of it, or two where samples are left out."""
     _check_packed(source)
-    if source.filter == Filter():
+    if source.filter in (None, Filter()):
         return source
     n_samples, n_variants = source.shape
     step = source.chunks[1]
@@ -127,12 +129,10 @@ def filtered(source: GenotypeSource) -> GenotypeSource:
     why = left_out(source.filter, moments)
     if not passing.any():
         raise InputError(f"{source.name}: no variant is left: {why}")
-    chosen = source.take(variants=passing, note=f"variants left out: {why}" if why else "")
-    chosen.filter = Filter()
-    return chosen
+    return source.take(features=passing, filter=Filter(), note=f"variants left out: {why}" if why else "")
 
 
-def list_paths(source: GenotypeSource, prefix: Path, overwrite: bool = False) -> list[Path]:
+def list_paths(source: Source, prefix: Path, overwrite: bool = False) -> list[Path]:
     """Return the paths of the lists of variants kept and of the others, or say why they cannot be written."""
     _check_packed(source)
     ids = source.label("variant_id")
@@ -141,7 +141,7 @@ def list_paths(source: GenotypeSource, prefix: Path, overwrite: bool = False) ->
     return text_paths(prefix, (".prune.in", ".prune.out"), overwrite)
 
 
-def write_lists(source: GenotypeSource, kept: Array, prefix: Path, overwrite: bool = False) -> list[Path]:
+def write_lists(source: Source, kept: Array, prefix: Path, overwrite: bool = False) -> list[Path]:
     """Write ids of variants, those kept to prefix.prune.in and the others to prefix.prune.out; returns the paths."""
     paths = list_paths(source, prefix, overwrite)
     ids = source.label("variant_id")
@@ -151,10 +151,9 @@ def write_lists(source: GenotypeSource, kept: Array, prefix: Path, overwrite: bo
     return paths
 
 
-def _check_packed(source: object) -> None:
-    if not isinstance(source, GenotypeSource):
-        name = getattr(source, "name", "this")
-        raise InputError(f"{name}: pruning needs genotype calls (.bed, .pgen, VCF Zarr with call_genotype)")
+def _check_packed(source: Source) -> None:
+    if not source.packed:
+        raise InputError(f"{source.name}: pruning needs genotype calls (.bed, .pgen, VCF Zarr with call_genotype)")
 
 
 def _parse_window(window: str | int) -> tuple[int, bool]:
@@ -167,7 +166,7 @@ def _parse_window(window: str | int) -> tuple[int, bool]:
     return int(length * SLACK), kilobases
 
 
-def _chromosomes(source: GenotypeSource) -> list[tuple[int, int]]:
+def _chromosomes(source: Source) -> list[tuple[int, int]]:
     """Return the first variant of each chromosome and the one after its last; refuse files that are not sorted."""
     codes, positions = source.label("chromosome"), source.label("position")
     edges = np.flatnonzero(codes[1:] != codes[:-1]) + 1
@@ -200,7 +199,7 @@ def _windows(positions: Array, size: int, step: int, kilobases: bool) -> tuple[A
 
 
 def _prune_run(
-    source: GenotypeSource, run: tuple[int, int], starts: Array, ends: Array, limit: float, kept: Array,
+    source: Source, run: tuple[int, int], starts: Array, ends: Array, limit: float, kept: Array,
     advance: Callable[[], None],
 ) -> None:  # fmt: skip
     """Prune one chromosome: read on, do the windows that are complete, forget what is before the next one."""

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TypeVar
 
 from streampca._typing import Array
 from streampca.errors import InputError
 from streampca.progress import logger
-from streampca.sources.genotypes import VariantSource
-
-Variants = TypeVar("Variants", bound=VariantSource)
+from streampca.sources.base import Source
 
 
-def without_sparse(source: Variants, full: Array) -> Variants:
+def without_sparse(source: Source, full: Array) -> Source:
     """Return the source without samples that miss too many calls."""
+    assert source.filter is not None
     if full.sum() < 2:
         raise InputError(
             f"{source.name}: {len(full) - full.sum()} of {len(full)} samples have more than {source.filter.mind:g} of "
@@ -22,7 +20,5 @@ def without_sparse(source: Variants, full: Array) -> Variants:
         )
     note = f"samples left out: {int((~full).sum())} with more than {source.filter.mind:g} missing"
     logger.info("%s; beginning again without them", note)
-    chosen = source.take(samples=full, note=note)
-    # Not asked again: without these samples other variants are left out, and shares would change in circles.
-    chosen.filter = replace(source.filter, mind=1.0)
-    return chosen
+    # Applied once: without these samples other variants are excluded, which changes the shares of the others again.
+    return source.take(samples=full, filter=replace(source.filter, mind=1.0), note=note)

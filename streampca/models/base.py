@@ -16,7 +16,6 @@ from streampca.models.genotypes import Match, match_variants
 from streampca.progress import logger
 from streampca.sources import Axis, Source, is_genotypes, open_genotypes, open_source
 from streampca.sources.base import plain_axes
-from streampca.sources.genotypes import VariantSource
 from streampca.sweep.matrix import Defects
 from streampca.sweep.scaling import Scaling
 
@@ -58,10 +57,10 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Opener):  # t
 
     _found: Any
 
-    def _matched(self, source: Source) -> tuple[VariantSource, Match]:
+    def _matched(self, source: Source) -> tuple[Source, Match]:
         """Match the variants of genotypes to those fitted, by id and alleles."""
         assert self._labels is not None
-        if not isinstance(source, VariantSource):
+        if not source.is_genotypes:
             raise InputError("these components are of genotypes; give a genotype file or source")
         labels = {name: np.asarray(values) for name, (_, values) in self._labels[1].coords.items()}
         match = match_variants(labels, source)

@@ -13,8 +13,7 @@ from streampca.errors import InputError
 from streampca.models.pca.fit import Components, also_spent, project
 from streampca.progress import Progress, logger, silent
 from streampca.sources import Source
-from streampca.sources.cache import Resident
-from streampca.sources.genotypes import VariantSource, chromosome
+from streampca.sources.genotypes import chromosome
 from streampca.sources.regions import LONG_RANGE_LD, in_regions
 from streampca.sweep.scaling import check_choice
 from streampca.sweep.sweep import Sweeps
@@ -44,7 +43,7 @@ class Asked(Protocol[Fitted]):
 
 
 def fit_genotypes(
-    source: VariantSource, request: Asked[Fitted], *, find_outliers: str | None = None, rounds: int = 5
+    source: Source, request: Asked[Fitted], *, find_outliers: str | None = None, rounds: int = 5
 ) -> tuple[Fitted, Sweeps, Array | None]:
     """Find the components of genotypes, and what to mind about them; returns which samples are outliers as well.
 
@@ -60,9 +59,7 @@ def fit_genotypes(
     while True:
         found, sweeps = request.fit(source)
         found = also_spent(found, seconds, n_bytes)
-        swept = sweeps.matrix.source
-        swept = swept.source if isinstance(swept, Resident) else swept
-        assert isinstance(swept, VariantSource)
+        swept = sweeps.matrix.source.uncached()
         apart = None if find_outliers is None else outliers(np.asarray(found.scores))
         if apart is None or not apart.any() or find_outliers == "report" or left == 0:
             break
@@ -80,7 +77,7 @@ def fit_genotypes(
     return replace(found, notes=notes), sweeps, apart
 
 
-def named(source: VariantSource, apart: Array) -> str:
+def named(source: Source, apart: Array) -> str:
     """Say how many outliers there are, and who the first ones are."""
     who = [f"{fid} {iid}" for fid, iid in zip(source.label("fid")[apart], source.label("iid")[apart], strict=True)]
     what = "outlier" if len(who) == 1 else "outliers"
@@ -122,7 +119,7 @@ class Match:
         return ", ".join(parts)
 
 
-def match_variants(fitted: dict[str, Array], source: VariantSource, *, drop_ambiguous: bool = False) -> Match:
+def match_variants(fitted: dict[str, Array], source: Source, *, drop_ambiguous: bool = False) -> Match:
     """Match the variants of a fit to those of new data by id and alleles, on either strand, in either order.
 
     Variants without an id (".") go by chromosome and position.
@@ -183,7 +180,7 @@ def matching_part(found: Components, match: Match) -> Components:
 
 
 def project_genotypes(
-    source: VariantSource, found: Components, match: Match, *, projection: str = "oadp", memory: Any = None,
+    source: Source, found: Components, match: Match, *, projection: str = "oadp", memory: Any = None,
     progress: Progress = silent,
 ) -> Array:  # fmt: skip
     """Return the scores of new samples, as `placed_genotypes` does."""
@@ -191,7 +188,7 @@ def project_genotypes(
 
 
 def placed_genotypes(
-    source: VariantSource, found: Components, match: Match, *, projection: str = "oadp", memory: Any = None,
+    source: Source, found: Components, match: Match, *, projection: str = "oadp", memory: Any = None,
     progress: Progress = silent,
 ) -> tuple[Array, Array]:  # fmt: skip
     """Return the scores of new samples, and how far each is from the space of the components; one sweep.
@@ -213,7 +210,7 @@ def placed_genotypes(
             f"{source.name}: {match.note}, with {max(least, 0.0):.1%} of the weight of a component: too few to tell "
             f"the {len(weights)} components apart; give data with more of the variants, or fit fewer components"
         )
-    XV, squares = project(source.take(variants=match.new), part, "mean", memory, progress)
+    XV, squares = project(source.take(features=match.new), part, "mean", memory, progress)
     XV = XV.astype(np.float64)
     simple, more = XV, len(found.mean) / len(match.fitted)
     if len(match.fitted) < len(found.mean):

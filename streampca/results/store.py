@@ -78,7 +78,6 @@ from streampca.solvers.kernel.kernels import Kernel
 from streampca.solvers.kernel.nystrom import KernelSolution
 from streampca.sources import Axis, Source
 from streampca.sources.completeness import WRITTEN, refuse_damage, written_whole
-from streampca.sources.genotypes import VariantSource
 from streampca.sources.remote import is_url, root_at
 from streampca.sources.zarr_arrays import arrays_in, check_size, open_store
 from streampca.sweep.matrix import Matrix
@@ -222,7 +221,7 @@ def pca_to_store(
     """
     started = time.monotonic()
     apart = None
-    if isinstance(source, VariantSource):
+    if source.is_genotypes:
         found, sweeps, apart = fit_genotypes(source, request, find_outliers=find_outliers, rounds=outlier_rounds)
     else:
         found, sweeps = fit_components(source, request, extra_sweeps=1)
@@ -246,7 +245,7 @@ def latent_to_store(
     """Fit probabilistic PCA or factor analysis, and write it with what is known of its samples to a store."""
     started = time.monotonic()
     apart = None
-    if isinstance(source, VariantSource):
+    if source.is_genotypes:
         found, sweeps, apart = fit_genotypes(source, request, find_outliers=find_outliers, rounds=outlier_rounds)
     else:
         found, sweeps = fit_latent(source, request)

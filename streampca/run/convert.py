@@ -19,9 +19,9 @@ from streampca.models.dataset import FORMAT_VERSION
 from streampca.progress import Progress, Step, silent
 from streampca.results.store import save, writing
 from streampca.run.images import Converted, convert_images
-from streampca.sources import PLINK_SUFFIXES, is_genotypes, open_genotypes
+from streampca.sources import PLINK_SUFFIXES, Source, is_genotypes, open_genotypes
 from streampca.sources.completeness import WRITTEN
-from streampca.sources.genotypes import TEXT, GenotypeSource, packed_width, refuse_duplicates
+from streampca.sources.genotypes import TEXT, packed_width, refuse_duplicates
 from streampca.sources.packed import decode
 from streampca.sources.zarr_arrays import is_zarr
 
@@ -35,7 +35,7 @@ OURS = {"kind": "vcf_zarr", "format_version": FORMAT_VERSION}
 
 
 def convert(
-    source_path: str | Path | GenotypeSource, out_path: str | Path, *, overwrite: bool = False,
+    source_path: str | Path | Source, out_path: str | Path, *, overwrite: bool = False,
     progress: Progress = silent, **images: Any,
 ) -> Converted | None:  # fmt: skip
     """Write genotypes to a VCF Zarr store: A2 becomes REF, A1 becomes ALT, as one allele even if it is several.
@@ -51,17 +51,18 @@ def convert(
     images : size, crop, grey, labels: of images alone.
     """
     out = Path(out_path)
-    if not isinstance(source_path, GenotypeSource) and Path(source_path).is_dir() and not is_zarr(Path(source_path)):
-        return convert_images(source_path, out, overwrite=overwrite, progress=progress, **images)
+    given_source = source_path if isinstance(source_path, Source) else None
+    if not given_source and Path(str(source_path)).is_dir() and not is_zarr(Path(str(source_path))):
+        return convert_images(str(source_path), out, overwrite=overwrite, progress=progress, **images)
     given = [name for name, value in images.items() if value not in (None, False) or name == "grey" and value is False]
     if given:
         raise InputError(f"{source_path}: {', '.join(given)} is for folders of images; leave it out")
     if out.suffix in PLINK_SUFFIXES:
         raise InputError(f"{out}: only VCF Zarr stores are written; choose a name such as {out.with_suffix('.vcz')}")
-    if not isinstance(source_path, GenotypeSource) and str(source_path).endswith(VCF_SUFFIXES):
-        _convert_vcf(Path(source_path), out, overwrite)
+    if not given_source and str(source_path).endswith(VCF_SUFFIXES):
+        _convert_vcf(Path(str(source_path)), out, overwrite)
         return None
-    source = source_path if isinstance(source_path, GenotypeSource) else _open(Path(source_path))
+    source = given_source or _open(Path(str(source_path)))
     with writing(out, overwrite) as store:
         _write_calls(source, store, progress)
         attributes = {**OURS, "vcf_zarr_version": "0.4", "source": source.name}
@@ -69,15 +70,15 @@ def convert(
     return None
 
 
-def _open(path: Path) -> GenotypeSource:
+def _open(path: Path) -> Source:
     """Open all samples and variants of a file, given with or without its suffix."""
     source = open_genotypes(path, autosomes=False) if is_genotypes(path) else None
-    if not isinstance(source, GenotypeSource):
+    if source is None or not source.packed:
         raise InputError(f"{path}: cannot be converted; give a .bed, .pgen, .vcf, .vcf.gz or a folder of images")
     return source
 
 
-def _sample_arrays(source: GenotypeSource) -> dict[str, tuple[tuple[str, ...], Array]]:
+def _sample_arrays(source: Source) -> dict[str, tuple[tuple[str, ...], Array]]:
     """Return the samples' names: IID, or FID_IID where that alone is not unique."""
     ids = source.label("iid").tolist()
     if len(set(ids)) < len(ids):
@@ -86,7 +87,7 @@ def _sample_arrays(source: GenotypeSource) -> dict[str, tuple[tuple[str, ...], A
     return {"sample_id": (("samples",), np.array(ids, TEXT))}
 
 
-def _variant_arrays(source: GenotypeSource) -> dict[str, tuple[tuple[str, ...], Array]]:
+def _variant_arrays(source: Source) -> dict[str, tuple[tuple[str, ...], Array]]:
     contigs, codes = _in_order(source.label("chromosome"))
     position = source.label("position")
     wide = position.max(initial=0) > np.iinfo(np.int32).max
@@ -109,7 +110,7 @@ def _in_order(values: Array) -> tuple[Array, Array]:
     return different[order], np.argsort(order)[which].astype(np.int32)
 
 
-def _write_calls(source: GenotypeSource, store: Path, progress: Progress) -> None:
+def _write_calls(source: Source, store: Path, progress: Progress) -> None:
     n, m = source.shape
     chunk = min(CHUNK[0], m), min(CHUNK[1], n)
     array = zarr.open_group(store, mode="a").create_array(

@@ -18,7 +18,6 @@ from streampca.results.export import FORMATS, export
 from streampca.results.store import kernel_to_store, latent_to_store, pca_to_store
 from streampca.solvers.choose import Plan
 from streampca.sources import PLINK_SUFFIXES, Source, is_genotypes, open_genotypes, open_source
-from streampca.sources.genotypes import VariantSource
 from streampca.sweep.scaling import check_choice
 
 GENOTYPE_CHOICES = (
@@ -88,7 +87,7 @@ class Job:
     ) -> Job:
         """Make a job of data and options: those of the source, and those of the model with its kind."""
         kind = model["kind"]
-        genotypes = isinstance(data, VariantSource)
+        genotypes = data.is_genotypes
         ld_prune, outliers = source.get("ld_prune"), model.get("outliers")
         if (ld_prune is not None or outliers) and not genotypes:
             raise InputError(f"{data.name}: ld-prune and outliers are for genotypes; leave them out")
@@ -103,7 +102,7 @@ class Job:
             which |= filling(source)
             return cls(kind, data, asked, parameters | which)
         k = model["n_components"]
-        if k is None and not genotypes:
+        if k is None and data.default_components is None:
             k = max(1, min(10, *(size - (kind != "pca") for size in data.shape)))
         common = {"n_components": k, "scale": scale, "solver": model["solver"], "memory": memory, "seed": model["seed"]}
         own = {"missing": missing, "tol": model["tol"]}
@@ -135,7 +134,7 @@ class Job:
     def check_export(self, form: str, prefix: Path, overwrite: bool) -> None:
         """Refuse text files that could not be written at the end, before the work begins."""
         text_paths(prefix, FORMATS[form], overwrite)
-        if form == "plink" and not isinstance(self.data, VariantSource):
+        if form == "plink" and not self.data.is_genotypes:
             raise InputError("plink's text files are for genotypes; export tsv")
 
     def fit(self, store: Path) -> tuple[Any, dict[str, Any]]:
@@ -155,9 +154,9 @@ class Job:
         # numba, which this needs, takes a moment to load, and much memory.
         from streampca.genetics.pruning import filtered, prune
 
-        data: Any = filtered(self.data)  # type: ignore[arg-type]
+        data: Any = filtered(self.data)
         kept = prune(data, r2=r2, progress=self.request.progress)
-        return replace(self, data=data.take(variants=kept, note=f"variants left out: {int((~kept).sum())} by pruning"))
+        return replace(self, data=data.take(features=kept, note=f"variants left out: {int((~kept).sum())} by pruning"))
 
 
 def _kernel(

@@ -23,7 +23,6 @@ from streampca.models.pcr.targets import RegressionRequest, Targets
 from streampca.progress import Progress, silent
 from streampca.results.store import components_in, save, variant_labels_in
 from streampca.sources import Source
-from streampca.sources.genotypes import VariantSource
 from streampca.sources.tables import Table, read_table, source_ids, split_column
 
 if TYPE_CHECKING:
@@ -144,7 +143,7 @@ def predict_by(
     """Return the targets (n, q) that a result foretells for samples, and which variants of genotypes it went by."""
     found, match = regression_in(result), None
     if found.genotypes:
-        if not isinstance(source, VariantSource):
+        if not source.is_genotypes:
             raise InputError(f"{source.name}: the regression is on genotypes; give a genotype file")
         match = match_variants(variant_labels_in(result), source)
     missing = "mean" if json.loads(result.attrs["parameters"]).get("missing") == "mean" else "error"

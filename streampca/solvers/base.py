@@ -16,7 +16,7 @@ import numpy as np
 from streampca._typing import Array
 from streampca.errors import InputError
 from streampca.solvers.certificate import Errors, Probe, RowProbe, far_means, probe_of, reachable, with_probes
-from streampca.sources.genotypes import Filter
+from streampca.sources.filters import Filter
 from streampca.sweep.scaling import Scaling, scale_of
 from streampca.sweep.statistics import Moments, Statistic
 from streampca.sweep.sweep import Sweeps

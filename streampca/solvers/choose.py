@@ -16,8 +16,7 @@ from streampca.solvers.dense import Dense
 from streampca.solvers.krylov import Krylov
 from streampca.solvers.power import Power
 from streampca.sources import Source
-from streampca.sources.cache import Resident
-from streampca.sources.genotypes import GenotypeSource, VariantSource
+from streampca.sources.wrappers import Cached
 from streampca.sweep.matrix import Matrix, tile_dtype
 from streampca.sweep.memory import (
     Cut,
@@ -102,14 +101,10 @@ class Plan:
 
     def matrix(self, source: Source, scale: str | None, missing: str) -> Matrix:
         """Return the source cut and scaled as planned."""
-        kept = source
-        if self.resident_bytes:
-            # Packed genotypes are kept packed, by the source itself.
-            own: Any = getattr(source, "keeping", None)
-            kept = own(self.resident_bytes) if own else Resident(source, self.resident_bytes)
+        kept = Cached(source, self.resident_bytes) if self.resident_bytes else source
         return Matrix(
             kept, self.cut.axis, self.dtype, missing=missing, scale=scale, partitions=self.cut.partitions,
-            slab_length=self.cut.slab_length, filter=source.filter if isinstance(source, VariantSource) else None,
+            slab_length=self.cut.slab_length, filter=source.filter,
             divisor=divisor_of(scale, source.features),
         )  # fmt: skip
 
@@ -206,7 +201,7 @@ def _ways(source: Source, k: int | None, limit: int, tol: float, keep_scatter: b
     """List each solver with its natural cut, and the iterative ones with both."""
     process = process_bytes()
     ways = []
-    for axis in (1,) if isinstance(source, VariantSource) else (0, 1):
+    for axis in source.cut_axes:
         ways.append(_dense(source, axis, k, process, keep_scatter))
         ways.append(_krylov(source, axis, k, process, limit, tol, seed))
         ways.append(_power(source, axis, k, process, seed))
@@ -267,7 +262,7 @@ def _krylov(source: Source, axis: int, k: int | None, process: int, limit: int, 
     orthogonalising = 8.0 * N * b * b * sweeps
     seconds = total * (source.n_bytes / READ_RATE + (4.0 * n * d * b + orthogonalising) / PRODUCT_RATE)
     reason = f"blocks of {b} need about {sweeps} sweeps, and a basis of {N} x {basis}"
-    warm_start = k is not None and isinstance(source, GenotypeSource) and source.shape[axis] >= WARM_VARIANTS * b
+    warm_start = k is not None and source.warm_starts and source.shape[axis] >= WARM_VARIANTS * b
     solver = Krylov(block_size(k), basis, keep_rows, warm_start, seed)
     return Way(solver, "krylov", plan, need, total, seconds, reason)
 

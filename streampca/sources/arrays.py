@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,8 @@ from numpy.lib.format import open_memmap
 
 from streampca._typing import Array
 from streampca.errors import DAMAGED, InputError, opening
-from streampca.sources.base import Axis, Source, digest, file_stamp, plain_axes
+from streampca.sources import base
+from streampca.sources.base import Axis, Cut, Source, digest, file_stamp, plain_axes
 from streampca.sources.scratch import scratch
 
 # What one read of an array without chunks of its own brings.
@@ -140,6 +141,35 @@ class DaskSource(Source):
         self.array = array.reshape(self.shape) if array.ndim > 2 else array
         self.chunks = (max(self.array.chunks[0], default=0), max(self.array.chunks[1], default=0))
         self.overhead = 1.0
+
+    is_graph = True
+
+    def delayed(self, axis: int, partitions: Sequence[tuple[int, int]]) -> list[Any]:
+        """Return one task of the graph for each partition."""
+        lengths = tuple(stop - start for start, stop in partitions)
+        # A thinned sweep has only some of the ranges; rechunking once is much less work where they are many.
+        if sum(lengths) == self.shape[axis]:
+            return list(self.array.rechunk({axis: lengths, 1 - axis: -1}).to_delayed().ravel())
+        parts = (self.array[(slice(None),) * axis + (slice(*span),)] for span in partitions)
+        return [part.rechunk(part.shape).to_delayed().item() for part in parts]
+
+    def cut(self, axis: int, partial_bytes: int, widening: float = 1.0) -> Cut:
+        """Return the blocks of the array as partitions; many small ones are joined."""
+        lengths = [length for length in self.array.chunks[axis] if length]
+        row_bytes = max(1, int(self.shape[1 - axis] * self.item_bytes))
+        least = base.PARTITION_BYTES // row_bytes if len(lengths) > base.MAX_PARTITIONS else 0
+        ranges, start, stop = [], 0, 0
+        for length in lengths:
+            if stop > start and stop - start + length > least:
+                ranges.append((start, stop))
+                start = stop
+            stop += length
+        ranges.append((start, stop))
+        return Cut(axis, tuple(ranges), max(b - a for a, b in ranges))
+
+    def reading_bytes(self, cut: Cut) -> int:
+        """Bytes of the blocks, and of the same joined."""
+        return 2 * int(cut.slab_length * self.shape[1 - cut.axis] * self.item_bytes)
 
     def read_block(self, outer_samples: slice, outer_features: slice) -> tuple[Array, int]:
         """Compute a range here and now."""

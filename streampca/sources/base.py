@@ -1,12 +1,12 @@
-"""What every source gives: a matrix of samples x features read in ranges, with its labels and a fingerprint."""
+"""The interface of sources: a matrix of samples x features read in ranges, with labels and a fingerprint."""
 
 from __future__ import annotations
 
 import hashlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,18 @@ import numpy as np
 
 from streampca._typing import Array
 from streampca.errors import InputError
+from streampca.sources.filters import Filter
 
 _NUMBERS = {*(("f", size) for size in (2, 4, 8)), *((kind, size) for kind in "iu" for size in (1, 2, 4, 8)), ("b", 1)}
+SLAB_BYTES = 8 << 20  # smaller reads are joined
+PARTITION_BYTES = 16 << 20  # smaller partitions are not worth a task
+MAX_PARTITIONS = 512
+PARTS_OF_CHUNK = 4  # a large chunk of costly rows is read in this many parts, each of which decodes all of it
 
 
 @dataclass(frozen=True)
 class Axis:
-    """The samples or the features: one dimension, or several stacked into one, with coordinate labels."""
+    """Samples or features: one dimension, or several stacked into one, with coordinate labels."""
 
     dims: tuple[str, ...]
     sizes: tuple[int, ...]
@@ -31,22 +36,43 @@ class Axis:
         return math.prod(self.sizes)
 
     def take(self, chosen: Array) -> Axis:
-        """Return the axis of the chosen places, with their labels: an index or a mask, of one dimension."""
+        """Return a part of an axis of one dimension, with its labels; `chosen` is an index or a mask."""
         coords = {name: (dims, np.asarray(values)[chosen]) for name, (dims, values) in self.coords.items()}
         return Axis(self.dims, (int(np.arange(self.sizes[0])[chosen].size),), coords)
 
 
+@dataclass(frozen=True)
+class Cut:
+    """How a sweep reads a matrix: the axis it is cut along, the ranges of its partitions, the length of one read."""
+
+    axis: int
+    partitions: tuple[tuple[int, int], ...]
+    slab_length: int
+
+
 class Source(ABC):
-    """A matrix of samples x features that lies somewhere.
+    """A matrix of samples x features, read in ranges.
+
+    A format is one subclass. Everything that depends on the format is an attribute or a method here, so that no other
+    layer needs to know the class.
 
     Attributes
     ----------
-    name : what messages and provenance call it.
-    samples, features : the two axes.
+    name : path or short description, for messages and provenance.
+    samples, features : the two axes, with labels.
     dtype : of the values as stored.
     chunks : (rows, columns) of the smallest range that is cheap to read.
-    overhead : bytes that reading one chunk needs for a moment, as a multiple of the chunk.
-    costly : whether reading costs much more than memory does, so that what was read is worth keeping.
+    overhead : temporary bytes to read one chunk, as a multiple of the chunk.
+    costly : whether decoded values are worth keeping in memory for the next sweep.
+    keeps_reads : whether this source keeps what it reads, by the ranges of the read.
+    is_graph : whether values are blocks of a Dask graph, which reach tasks as arguments.
+    is_genotypes : whether features are variants, and values copies of an allele.
+    packed : whether `read_packed` returns 2-bit genotypes.
+    cut_axes : axes that a sweep can be cut along (0: samples, 1: features), the natural one first.
+    default_scale, default_missing, default_components : the meaning of "auto", and of n_components=None.
+    warm_starts : whether a subset of the features gives a good start for iterative solvers.
+    filter : thresholds for features and samples, applied in the first sweep; None to keep all features.
+    notes : what was excluded, in words.
     """
 
     name: str
@@ -56,6 +82,17 @@ class Source(ABC):
     chunks: tuple[int, int]
     overhead: float = 0.0
     costly: bool = False
+    keeps_reads: bool = False
+    is_graph: bool = False
+    is_genotypes: bool = False
+    packed: bool = False
+    cut_axes: tuple[int, ...] = (0, 1)
+    default_scale: str | None = None
+    default_missing: str = "error"
+    default_components: int | None = None
+    warm_starts: bool = False
+    filter: Filter | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -64,20 +101,26 @@ class Source(ABC):
 
     @property
     def item_bytes(self) -> float:
-        """Size of one value as it is read."""
+        """Bytes of one value as it is read."""
         return self.dtype.itemsize
 
     @property
     def n_bytes(self) -> int:
-        """Size of all values as they are read, uncompressed."""
+        """Bytes of all values as they are read, uncompressed."""
         return int(math.prod(self.shape) * self.item_bytes)
+
+    @property
+    def preferred_axis(self) -> int:
+        """The axis along which a single sweep reads the fewest partial chunks."""
+        by_rows = self.chunks[0] * self.shape[1] <= self.shape[0] * self.chunks[1]
+        return 0 if by_rows and 0 in self.cut_axes else 1
 
     @abstractmethod
     def read_block(self, outer_samples: slice, outer_features: slice) -> tuple[Array, int]:
         """Read ranges of the outermost sample and feature dimensions, all of the others.
 
-        Returns the values, in the order of the dimensions and maybe in a buffer that the next read reuses,
-        and the number of bytes fetched for them.
+        Returns the values, in the order of the dimensions and maybe in a buffer that the next read reuses, and the
+        number of bytes fetched.
         """
 
     def read(self, rows: slice, columns: slice) -> tuple[Array, int]:
@@ -88,48 +131,107 @@ class Source(ABC):
         n_rows = (outer_rows.stop - outer_rows.start) * math.prod(self.samples.sizes[1:])
         return block.reshape(n_rows, -1)[inner_rows, inner_columns], n_bytes
 
+    def read_packed(self, start: int, stop: int) -> tuple[Array, int]:
+        """Read a range of features of all samples as packed genotypes, and the bytes fetched; see `packed`."""
+        raise NotImplementedError
+
+    def delayed(self, axis: int, partitions: Sequence[tuple[int, int]]) -> list[Any] | None:
+        """Return one Dask task for each partition if `is_graph`; None if tasks read the source themselves."""
+        return None
+
+    def label(self, name: str) -> Array:
+        """Return one of the labels of the samples or features."""
+        return np.asarray({**self.samples.coords, **self.features.coords}[name][1])
+
+    def take(
+        self, *, samples: Array | None = None, features: Array | None = None, filter: Filter | None = None,
+        note: str = "",
+    ) -> Source:  # fmt: skip
+        """Return the source of some samples and features, each given as an index or a mask.
+
+        Parameters
+        ----------
+        samples, features : None for all.
+        filter : new thresholds.
+        note : what was excluded, added to the notes.
+        """
+        raise InputError(f"{self.name}: samples and features can be selected from genotypes only")
+
+    def uncached(self) -> Source:
+        """Return the source without values that it keeps in memory."""
+        return self
+
+    def bare(self) -> Source:
+        """Return the source as tasks in other processes need it: without labels."""
+        return self
+
+    def cut(self, axis: int, partial_bytes: int, widening: float = 1.0) -> Cut:
+        """Choose the partitions: whole chunks, much larger than the partial that each returns, and not too many.
+
+        Parameters
+        ----------
+        axis : to cut along.
+        partial_bytes : returned by the task of one partition.
+        widening : size of a tile relative to the values read. Wider tiles take shorter partitions, which may be a part
+            of a chunk.
+        """
+        n_block, row_bytes = self.shape[axis], self.shape[1 - axis] * self.item_bytes
+        chunk = self.chunks[axis]
+        slab_length = chunk * max(1, int(SLAB_BYTES // (chunk * row_bytes * widening)))
+        wanted = max(max(PARTITION_BYTES, 4 * partial_bytes) / widening, n_block * row_bytes // MAX_PARTITIONS)
+        if widening > 1 and chunk * row_bytes > PARTS_OF_CHUNK * wanted:
+            slab_length = math.ceil(chunk / PARTS_OF_CHUNK)
+        return regular_cut(axis, n_block, slab_length, wanted / (slab_length * row_bytes))
+
+    def reading_bytes(self, cut: Cut) -> int:
+        """Bytes in memory during one read."""
+        slab = int(cut.slab_length * self.shape[1 - cut.axis] * self.item_bytes)
+        chunk = math.prod(self.chunks) * self.item_bytes
+        # A slab is assembled from several chunks, or cut out of one.
+        copied = int(chunk) if self.overhead and slab != chunk else 0
+        return slab + int(self.overhead * chunk) + copied
+
     @abstractmethod
     def fingerprint(self) -> str:
-        """Return a short text that changes when the data do, as far as can be told without reading them all."""
+        """Return a short text that changes when the data do, as far as that shows without reading everything."""
 
-    # What `stamp` gave when the data were opened.
+    # The result of `stamp` when the data were opened.
     _opened: object = None
 
     def stamp(self) -> object:
-        """Return what changes when the files do; None for data in memory."""
+        """Return a value that changes when the files do; None for data in memory."""
         return None
 
     def watch(self) -> None:
-        """Refuse data that have changed since they were opened; called before and after each sweep."""
+        """Raise if the data have changed since they were opened; called before and after each sweep."""
         try:
             now = self.stamp()
         except OSError as error:
-            raise InputError(
-                f"{self.name}: cannot be read any more ({error.strerror}); restore it, run again"
-            ) from error
+            raise InputError(f"{self.name}: can no longer be read ({error.strerror}); restore it, run again") from error
         if self._opened is None:
             self._opened = now
         elif now != self._opened:
             raise changed(self.name)
 
-    @contextmanager
-    def explaining(self) -> Iterator[None]:
-        """Say what errors mean that come up where this source does not read itself."""
-        yield
-
-    def bare(self) -> Source:
-        """Return the source as tasks elsewhere need it."""
-        return self
+    def explaining(self) -> AbstractContextManager[None]:
+        """Translate errors of values that Dask reads for this source."""
+        return nullcontext()
 
     def check(self) -> None:
-        """Refuse what no model can use: a type that is not a number, an empty axis."""
+        """Raise if no model can use the data: not numbers, or an empty axis."""
         if (self.dtype.kind, self.dtype.itemsize) not in _NUMBERS:
             raise InputError(
                 f"{self.name}: values of type {self.dtype} cannot be used; convert them to floats, integers or bool"
             )
         for what, axis in (("samples", self.samples), ("features", self.features)):
             if len(axis) == 0:
-                raise InputError(f"{self.name}: there are no {what} (shape {self.shape}); give at least one")
+                raise InputError(f"{self.name}: has no {what} (shape {self.shape}); give at least one")
+
+
+def regular_cut(axis: int, n_block: int, slab_length: int, slabs: float) -> Cut:
+    """Cut n_block rows into partitions of at least `slabs` whole slabs each."""
+    length = slab_length * max(1, math.ceil(slabs))
+    return Cut(axis, tuple((i, min(i + length, n_block)) for i in range(0, n_block, length)), min(slab_length, n_block))
 
 
 def _outer_range(wanted: slice, axis: Axis) -> tuple[slice, slice]:
@@ -141,18 +243,18 @@ def _outer_range(wanted: slice, axis: Axis) -> tuple[slice, slice]:
 
 
 def changed(where: object) -> InputError:
-    """Say that data are no longer what they were."""
-    return InputError(f"{where}: has changed since it was opened; let nothing write to it, and run again")
+    """Return the error for data that were modified during a run."""
+    return InputError(f"{where}: has changed since it was opened; run again, with nothing writing to it")
 
 
 def file_stamp(path: Path) -> tuple[int, int]:
-    """Return size and time of a file."""
-    found = path.stat()
-    return found.st_size, found.st_mtime_ns
+    """Return size and modification time of a file."""
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
 
 
 def digest(*parts: object) -> str:
-    """Hash of the parts' text or bytes, for fingerprints."""
+    """Return a hash of the parts' text or bytes, for fingerprints."""
     h = hashlib.sha256()
     for part in parts:
         h.update(part if isinstance(part, bytes) else repr(part).encode())
@@ -161,7 +263,7 @@ def digest(*parts: object) -> str:
 
 
 def plain_axes(shape: tuple[int, ...], dims: tuple[str, ...] | None = None) -> tuple[Axis, Axis]:
-    """Axes of an array without labels: the first dimension is samples, the rest are features."""
+    """Return the axes of an array without labels: the first dimension is samples, the others are features."""
     if dims is None:
         dims = (
             ("sample", "feature") if len(shape) == 2 else ("sample", *(f"feature_{i}" for i in range(len(shape) - 1)))

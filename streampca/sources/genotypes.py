@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import import_module
 from typing import Any, Self
 
@@ -17,7 +17,9 @@ import numpy as np
 
 from streampca._typing import Array
 from streampca.errors import InputError
-from streampca.sources.base import Axis, Source, digest
+from streampca.sources import base
+from streampca.sources.base import Axis, Cut, Source, digest, regular_cut
+from streampca.sources.filters import Filter
 from streampca.sources.scratch import scratch
 
 TEXT = np.dtypes.StringDType()
@@ -26,69 +28,26 @@ CHUNK = 128
 # Of chosen variants, those with a gap no longer than this between them are read together, up to so many bytes.
 GAP_BYTES = 64 << 10
 READ_BYTES = 4 << 20
-# What one read brings at most, but for files of very many samples.
-SLAB_BYTES = 8 << 20
 # PLINK writes X, Y, XY and MT of man as 23 to 26.
 LAST_HUMAN_CODE = 26
 
 
-@dataclass(frozen=True)
-class Filter:
-    """What a variant or a sample must have to be used; looked at during the first sweep.
-
-    Attributes
-    ----------
-    maf : smallest frequency of the rarer allele. A variant that does not vary is never used.
-    geno : largest share of missing calls of a variant.
-    mind : largest share of missing calls of a sample.
-    """
-
-    maf: float = 0.0
-    geno: float = 1.0
-    mind: float = 1.0
-
-    def __post_init__(self) -> None:
-        for name, top in (("maf", 0.5), ("geno", 1.0), ("mind", 1.0)):
-            value = getattr(self, name)
-            if not (isinstance(value, (int, float)) and 0 <= value <= top):
-                raise InputError(f"{name}={value!r} cannot be used; give a number from 0 to {top:g}")
-
-    def reasons(self, frequency: Array, missing: Array) -> dict[str, Array]:
-        """Return which variants are left out, by the first reason that applies.
-
-        Parameters
-        ----------
-        frequency : of A1, 0 where there are no calls.
-        missing : share of missing calls.
-        """
-        constant = (frequency <= 0) | (frequency >= 1)
-        sparse = ~constant & (missing > self.geno)
-        rare = ~constant & ~sparse & (np.minimum(frequency, 1 - frequency) < self.maf * (1 - 1e-12))
-        return {
-            "monomorphic": constant,
-            f"with more than {self.geno:g} missing": sparse,
-            f"with a minor allele rarer than {self.maf:g}": rare,
-        }
-
-    def passing(self, frequency: Array, missing: Array) -> Array:
-        """Tell which variants are used."""
-        return np.asarray(~np.any(list(self.reasons(frequency, missing).values()), axis=0))
-
-
 class VariantSource(Source):
-    """Samples x variants, with their labels, the choice of both, and what the first sweep looks at.
+    """Samples x variants with labels, a selection of both, and a filter.
 
     Parameters
     ----------
     name : path.
-    samples, variants : labels, of all that the file holds.
+    samples, variants : labels of all samples and variants in the file.
     dtype : of the values.
-
-    Attributes
-    ----------
-    filter : what the first sweep looks at.
-    notes : what was left out, in words.
     """
+
+    is_genotypes = True
+    cut_axes = (1,)
+    default_scale = "patterson"
+    default_missing = "mean"
+    default_components = 10
+    filter: Filter
 
     def __init__(self, name: str, samples: Mapping[str, Array], variants: Mapping[str, Array], dtype: Any = np.float32):
         # Loaded now, not by the first read: plans count what the process holds already.
@@ -98,27 +57,25 @@ class VariantSource(Source):
         self.features = _axis("variant", variants)
         self.dtype = np.dtype(dtype)
         self.filter = Filter()
-        self.notes: tuple[str, ...] = ()
         self._n_stored = len(self.samples)
         self._samples: Array | None = None
         self._variants: Array | None = None
 
-    def label(self, name: str) -> Array:
-        """Return one of the labels of the samples or variants."""
-        return np.asarray({**self.samples.coords, **self.features.coords}[name][1])
-
-    def take(self, *, samples: Array | None = None, variants: Array | None = None, note: str = "") -> Self:
-        """Return the source of some samples and variants, each given as an index or a mask; a note says why."""
+    def take(
+        self, *, samples: Array | None = None, features: Array | None = None, filter: Filter | None = None,
+        note: str = "",
+    ) -> Self:  # fmt: skip
+        """Return the source of some samples and variants, each given as an index or a mask."""
         chosen = object.__new__(type(self))
         chosen.__dict__.update(self.__dict__)
         if samples is not None:
             chosen.samples = self.samples.take(samples)
             chosen._samples = _chosen(self._samples, self._n_stored, samples)
-        if variants is not None:
-            chosen.features = self.features.take(variants)
-            chosen._variants = _chosen(self._variants, len(self.features), variants)
-        if note:
-            chosen.notes = (*self.notes, note)
+        if features is not None:
+            chosen.features = self.features.take(features)
+            chosen._variants = _chosen(self._variants, len(self.features), features)
+        chosen.filter = filter or self.filter
+        chosen.notes = (*self.notes, note) if note else self.notes
         return chosen
 
     @abstractmethod
@@ -140,6 +97,9 @@ class VariantSource(Source):
 class GenotypeSource(VariantSource):
     """Genotypes of samples x variants, packed."""
 
+    packed = True
+    warm_starts = True
+
     @property
     def chunks(self) -> tuple[int, int]:  # type: ignore[override]
         """All samples of some variants."""
@@ -159,7 +119,16 @@ class GenotypeSource(VariantSource):
     def slab_length(self) -> int:
         """Variants of one read: whole chunks, of all samples that are stored, up to SLAB_BYTES."""
         chunk = self.chunks[1]
-        return chunk * max(1, SLAB_BYTES // (chunk * packed_width(self._n_stored)))
+        return chunk * max(1, base.SLAB_BYTES // (chunk * packed_width(self._n_stored)))
+
+    def cut(self, axis: int, partial_bytes: int, widening: float = 1.0) -> Cut:
+        """Choose the partitions; one packed byte makes 16 bytes of a tile, much work per byte read."""
+        n_block, row_bytes, chunk = self.shape[axis], self.shape[1 - axis] * self.item_bytes, self.chunks[axis]
+        total = n_block * row_bytes
+        wanted = max(base.PARTITION_BYTES / 16, min(max(base.PARTITION_BYTES / 4, 2 * partial_bytes), total / 16))
+        wanted = max(wanted, total / base.MAX_PARTITIONS)
+        slab_length = min(self.slab_length, chunk * math.ceil(wanted / (chunk * row_bytes)))
+        return regular_cut(axis, n_block, slab_length, wanted / (slab_length * row_bytes))
 
     @property
     def overhead(self) -> float:  # type: ignore[override]

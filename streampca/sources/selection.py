@@ -10,7 +10,8 @@ import numpy as np
 
 from streampca._typing import Array
 from streampca.errors import InputError
-from streampca.sources.genotypes import TEXT, Filter, VariantSource, on_autosomes
+from streampca.sources.filters import Filter
+from streampca.sources.genotypes import TEXT, VariantSource, on_autosomes
 from streampca.sources.regions import in_regions, named_regions
 
 # A list: the path of a file, or the ids themselves.
@@ -45,15 +46,13 @@ def select(
         outside = ~in_regions(chosen.label("chromosome"), chosen.label("position"), regions)
         note = f"variants left out: {int((~outside).sum())} in regions of {exclude_regions}"
         chosen = _left(chosen, "variants", outside, note)
-    chosen = chosen.take()
-    chosen.filter = Filter(maf, geno, mind)
-    return chosen
+    return chosen.take(filter=Filter(maf, geno, mind))
 
 
 def _left(source: VariantSource, what: str, mask: Array, note: str) -> VariantSource:
     if not mask.any():
         raise InputError(f"{source.name}: no {what} are left ({note}); ask for less")
-    return source.take(samples=mask, note=note) if what == "samples" else source.take(variants=mask, note=note)
+    return source.take(samples=mask, note=note) if what == "samples" else source.take(features=mask, note=note)
 
 
 def _select_samples(source: VariantSource, keep: Ids | None, remove: Ids | None) -> VariantSource:

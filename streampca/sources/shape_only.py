@@ -10,7 +10,8 @@ import numpy as np
 from streampca._typing import Array
 from streampca.sources import PLINK_SUFFIXES, Source
 from streampca.sources.base import digest, plain_axes
-from streampca.sources.genotypes import Filter, GenotypeSource, packed_width
+from streampca.sources.filters import Filter
+from streampca.sources.genotypes import GenotypeSource, packed_width
 from streampca.sources.scratch import scratch
 
 # Made-up data are this much, over and over again.
@@ -85,6 +86,11 @@ class PaperArray(_Paper, Source):
     def fingerprint(self) -> str:
         """Hash of the shape."""
         return digest("paper", self.shape)
+
+
+def like(source: Source, shape: tuple[int, int]) -> Source:
+    """Return made-up data of this shape, of the same kind as a source."""
+    return PaperGenotypes(source.name, shape) if source.packed else PaperArray(source.name, shape)
 
 
 def on_paper(path: str, shape: tuple[int, int], filter: Filter | None = None) -> Source:

@@ -9,10 +9,9 @@ References: https://github.com/sgkit-dev/vcf-zarr-spec
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import zarr
@@ -34,8 +33,6 @@ class VcfZarrSource(GenotypeSource):
 
     The allele counted, A1, is ALT: at a site with several of them, all count as one. A haploid call counts double, as
     PLINK has it: one of an array of ploidy 1, or one padded by -2. A call that misses an allele (0/.) is missing.
-
-    Decoding takes far longer than reading packed rows does: `keeping` returns a source that keeps these.
     """
 
     def __init__(self, group: ZarrGroup):
@@ -50,28 +47,8 @@ class VcfZarrSource(GenotypeSource):
         self._dtype = self._calls.dtype.newbyteorder("=")
         # One chunk of the store: variants x samples.
         self._unit = (self._calls.chunks[0], self._calls.chunks[1] // array.shape[2])
-        self._keep_nothing()
 
     costly = True
-
-    def _keep_nothing(self) -> None:
-        self._room = 0
-        self._kept: dict[tuple[int, int], Array] = {}
-        self._lock = threading.Lock()
-
-    def keeping(self, n_bytes: int) -> VcfZarrSource:
-        """Return the same source, which keeps so many bytes of what was read; what is taken from it keeps none."""
-        keeper = self.take()
-        keeper._room = n_bytes
-        return keeper
-
-    def take(
-        self, *, samples: Array | None = None, variants: Array | None = None, note: str = ""
-    ) -> Self:  # fmt: skip
-        """Return the source of some samples and variants, with nothing kept: what was, is of another choice."""
-        chosen = super().take(samples=samples, variants=variants, note=note)
-        chosen._keep_nothing()
-        return chosen
 
     @property
     def chunks(self) -> tuple[int, int]:  # type: ignore[override]
@@ -85,20 +62,6 @@ class VcfZarrSource(GenotypeSource):
         packed = self._unit[0] * packed_width(self._n_stored)
         of_chunk = (2 + self._calls.overhead) * decoded + packed
         return super().overhead + of_chunk / (math.prod(self.chunks) * self.item_bytes)
-
-    def read_packed(self, start: int, stop: int) -> tuple[Array, int]:
-        """Read from memory, or from the store and keep it if there is room."""
-        kept = self._kept.get((start, stop))
-        if kept is not None:
-            return kept, 0
-        packed, n_bytes = super().read_packed(start, stop)
-        with self._lock:
-            fits = self._room >= packed.nbytes
-            if fits:
-                self._room -= packed.nbytes
-        if fits:
-            self._kept[start, stop] = packed.copy()
-        return packed, n_bytes
 
     def read_stored(self, start: int, stop: int) -> tuple[Array, int]:
         """Read a run of variants, chunk by chunk."""
@@ -141,13 +104,6 @@ class VcfZarrSource(GenotypeSource):
     def watch(self) -> None:
         """Watch the array."""
         self._calls.watch()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_room", "_kept", "_lock")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._keep_nothing()
 
 
 class DosageSource(VariantSource):

@@ -18,7 +18,7 @@ import numpy as np
 from streampca._typing import Array
 from streampca.errors import InputError, MissingValuesError
 from streampca.sources import Source
-from streampca.sources.genotypes import Filter, GenotypeSource
+from streampca.sources.filters import Filter
 from streampca.sources.scratch import scratch, scratch_like
 from streampca.sweep.missing import Gaps
 from streampca.sweep.scaling import Scaling, scale_of
@@ -165,8 +165,8 @@ class Matrix:
         With `gaps` they come with their missing entries, for a matrix whose scaling is known and uses all features.
         With `exact` they come with a function that returns a part of them in float64.
         """
-        if self.axis == 1 and isinstance(self.source, GenotypeSource):
-            yield from self._packed_tiles(self.source, start, stop, length, gaps, exact)
+        if self.axis == 1 and self.source.packed:
+            yield from self._packed_tiles(start, stop, length, gaps, exact)
             return
         for slab_start in range(start, stop, self.slab_length):
             slab_stop = min(slab_start + self.slab_length, stop)
@@ -246,17 +246,15 @@ class Matrix:
         missing = None if moments is None or self.filter is None else np.isnan(raw).sum(axis=1)
         return Tile(start, T.T, moments, defects, n_bytes, missing, listed)
 
-    def _packed_tiles(
-        self, source: GenotypeSource, start: int, stop: int, length: int, with_gaps: bool, with_exact: bool
-    ) -> Iterator[Tile]:
+    def _packed_tiles(self, start: int, stop: int, length: int, with_gaps: bool, with_exact: bool) -> Iterator[Tile]:
         """Yield tiles made straight from packed genotypes: each code has its value, a missing call the mean's, zero."""
         # numba takes a moment to load, and other sources do without it.
         from streampca.sources.packed import DOSAGES, MISSING, count_codes, count_missing, decode, list_missing
 
-        n_samples = source.shape[0]
+        n_samples = self.source.shape[0]
         for slab_start in range(start, stop, self.slab_length):
             slab_stop = min(slab_start + self.slab_length, stop)
-            packed, n_bytes = source.read_packed(slab_start, slab_stop)
+            packed, n_bytes = self.source.read_packed(slab_start, slab_stop)
             moments, defects, missing = None, None, None
             if self.scaling is None:
                 moments = moments_of_codes(count_codes(packed, n_samples))

@@ -17,16 +17,9 @@ from dask.utils import parse_bytes
 
 from streampca.errors import InputError, MemoryLimitError
 from streampca.sources import Source
-from streampca.sources.arrays import DaskSource
-from streampca.sources.genotypes import GenotypeSource
+from streampca.sources.base import Cut as Cut
 from streampca.validation import available_memory
 
-# Reads smaller than this are joined; partitions smaller than this are not worth a task.
-SLAB_BYTES = 8 << 20
-PARTITION_BYTES = 16 << 20
-MAX_PARTITIONS = 512
-# A large chunk of rows that are much work is read in so many parts: each decodes all of it.
-PARTS_OF_CHUNK = 4
 # Packing buffers of the BLAS, a thread's stack and small temporaries.
 TASK_RESERVE = 12 << 20
 # What writing the result and the interpreter's own growth take.
@@ -56,53 +49,9 @@ def show_bytes(n_bytes: float) -> str:
     return f"{n_bytes:.0f} B"
 
 
-@dataclass(frozen=True)
-class Cut:
-    """How the matrix is cut: which axis, the ranges of the partitions, the length of one read."""
-
-    axis: int
-    partitions: tuple[tuple[int, int], ...]
-    slab_length: int
-
-
 def cut(source: Source, axis: int, partial_bytes: int, widening: float = 1.0) -> Cut:
-    """Plan the partitions: whole chunks, much larger than the partial that each returns, and not too many.
-
-    Where a tile is so many times wider than what is read (`widening`), partitions are that much shorter, and may be
-    part of a chunk.
-    """
-    n_block, n_full = source.shape[axis], source.shape[1 - axis]
-    if isinstance(source, DaskSource):
-        ranges = _blocks_of(source, axis, n_full)
-        return Cut(axis, ranges, max(b - a for a, b in ranges))
-    row_bytes = n_full * source.item_bytes
-    chunk = source.chunks[axis]
-    slab_length = chunk * max(1, int(SLAB_BYTES // (chunk * row_bytes * widening)))
-    wanted = max(max(PARTITION_BYTES, 4 * partial_bytes) / widening, n_block * row_bytes // MAX_PARTITIONS)
-    if widening > 1 and chunk * row_bytes > PARTS_OF_CHUNK * wanted:
-        slab_length = math.ceil(chunk / PARTS_OF_CHUNK)
-    if isinstance(source, GenotypeSource):
-        # A packed byte makes sixteen of a tile: much work for little to read.
-        total = n_block * row_bytes
-        slab_length = source.slab_length
-        wanted = max(PARTITION_BYTES / 16, min(max(PARTITION_BYTES / 4, 2 * partial_bytes), total / 16))
-        wanted = max(wanted, total / MAX_PARTITIONS)
-        slab_length = min(slab_length, chunk * math.ceil(wanted / (chunk * row_bytes)))
-    length = slab_length * max(1, math.ceil(wanted / (slab_length * row_bytes)))
-    return Cut(axis, tuple((i, min(i + length, n_block)) for i in range(0, n_block, length)), min(slab_length, n_block))
-
-
-def _blocks_of(source: DaskSource, axis: int, n_full: int) -> tuple[tuple[int, int], ...]:
-    """Return the ranges of a Dask array's blocks; where they are very many, small ones are joined."""
-    lengths = [length for length in source.array.chunks[axis] if length]
-    least = PARTITION_BYTES // max(1, int(n_full * source.item_bytes)) if len(lengths) > MAX_PARTITIONS else 0
-    ranges, start, stop = [], 0, 0
-    for length in lengths:
-        if stop > start and stop - start + length > least:
-            ranges.append((start, stop))
-            start = stop
-        stop += length
-    return (*ranges, (start, stop))
+    """Return the partitions of a source along an axis: see `Source.cut`."""
+    return source.cut(axis, partial_bytes, widening)
 
 
 @dataclass(frozen=True)
@@ -129,18 +78,9 @@ def footprint(
     source: Source, plan: Cut, tile_bytes: int, partial_bytes: int, driver_bytes: int, process: int
 ) -> Footprint:
     """Add up what a sweep holds."""
-    row_bytes = source.shape[1 - plan.axis] * source.item_bytes
-    slab = int(plan.slab_length * row_bytes)
-    chunk = math.prod(source.chunks) * source.item_bytes
-    many_chunks = slab > chunk
-    reading = slab + int(source.overhead * chunk) + (int(chunk) if many_chunks and source.overhead else 0)
-    if slab < chunk and source.overhead:
-        # Part of a chunk is taken from all of it.
-        reading += int(chunk)
-    if isinstance(source, DaskSource):
-        reading = 2 * slab  # the blocks, and the same joined
     waiting = min(len(plan.partitions), math.ceil(math.log2(max(2, len(plan.partitions)))) + 1)
-    return Footprint(process, driver_bytes, reading + tile_bytes + TASK_RESERVE, partial_bytes, waiting)
+    task = source.reading_bytes(plan) + tile_bytes + TASK_RESERVE
+    return Footprint(process, driver_bytes, task, partial_bytes, waiting)
 
 
 def threads_that_fit(need: Footprint, limit: int, wanted: int, what: str) -> int:

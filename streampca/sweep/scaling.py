@@ -10,7 +10,7 @@ import numpy as np
 from streampca._typing import Array
 from streampca.errors import InputError
 from streampca.sources import Axis
-from streampca.sources.genotypes import Filter
+from streampca.sources.filters import Filter
 from streampca.sweep.statistics import Moments, subtract
 
 SCALES = (None, "unit", "patterson")

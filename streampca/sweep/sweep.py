@@ -29,7 +29,7 @@ from threadpoolctl import ThreadpoolController
 from streampca.errors import MissingValuesError
 from streampca.progress import Progress, Step, silent
 from streampca.sources import Source
-from streampca.sources.arrays import BlockSource, DaskSource
+from streampca.sources.arrays import BlockSource
 from streampca.sweep.checkpoint import Question, Records, Span, active_journal
 from streampca.sweep.matrix import Defects, Matrix
 from streampca.sweep.merge_tree import Nodes, Partial, middle_of, parent_of
@@ -290,7 +290,7 @@ class Sweeps:
             matrix, shared = (delayed(x, traverse=False, pure=False) for x in (self.matrix, statistic))
         one, two = delayed(run_partition, pure=False), delayed(combine, pure=False)
         tasks: dict[Span, Delayed] = {}
-        blocks = self._blocks()
+        blocks = self.matrix.source.delayed(self.matrix.axis, self.matrix.partitions)
         for a, b in nodes.to_do:
             if b - a == 1:
                 start, stop = self.matrix.partitions[a]
@@ -320,18 +320,6 @@ class Sweeps:
         """Let the threads and their buffers go; the next sweep makes new ones."""
         while self._pools:
             self._pools.popitem()[1].shutdown()
-
-    def _blocks(self) -> list[Delayed] | None:
-        """Return the partitions of a Dask array, each as one task of its graph; nothing for sources that tasks open."""
-        source, axis, partitions = self.matrix.source, self.matrix.axis, self.matrix.partitions
-        if not isinstance(source, DaskSource):
-            return None
-        lengths = tuple(stop - start for start, stop in partitions)
-        # A thinned sweep has ranges with gaps between them; all at once is much less work where they are many.
-        if sum(lengths) == self.matrix.n_block:
-            return list(source.array.rechunk({axis: lengths, 1 - axis: -1}).to_delayed().ravel())
-        parts = (source.array[(slice(None),) * axis + (slice(*span),)] for span in partitions)
-        return [part.rechunk(part.shape).to_delayed().item() for part in parts]
 
 
 def _flush(statistic: Statistic, source: Source) -> None:

@@ -300,7 +300,7 @@ def test_too_few_variants_to_tell_components_apart_are_refused(tmp_path):
     source = open_genotypes(tmp_path / "x")
     found, _ = fit_components(source, Request(10))
     variants = {name: source.label(name) for name in VARIANT_LABELS}
-    few = source.take(variants=np.array([3, 7, 11]))
+    few = source.take(features=np.array([3, 7, 11]))
     for projection in ("simple", "oadp"):
         with pytest.raises(InputError) as error:
             project_genotypes(few, found, match_variants(variants, few), projection=projection)

@@ -201,7 +201,7 @@ def test_sees_the_chosen_samples_and_variants_alone(tmp_path, rng):
     calls, codes, positions = genome(rng, 60, (150, 150))
     source = write(tmp_path, calls, codes, positions)
     samples, variants = rng.random(60) < 0.6, rng.random(300) < 0.5
-    chosen = source.take(samples=samples, variants=variants)
+    chosen = source.take(samples=samples, features=variants)
     alone = write(tmp_path, calls[variants][:, samples], codes[variants], positions[variants], name="alone")
     np.testing.assert_array_equal(prune(chosen), prune(alone))
 

@@ -24,7 +24,7 @@ from sklearn.decomposition._pca import _assess_dimension
 
 from streampca import PPCA, FactorAnalysis, InputError, open_source
 from streampca.models.ppca.choose import Choice, bic, closed_likelihood, evidence, simplest
-from streampca.sources.held_out import HeldOut, uniform
+from streampca.sources.wrappers import HeldOut, uniform
 
 
 def factors(n, d, k, *, strength=2.0, seed=0):

@@ -169,7 +169,7 @@ def test_imputed_stores_keep_calls_and_stay_within_their_range(tmp_path, bed):
         source = open_genotypes(path, autosomes=False)
         match = match_variants(variant_labels_in(result), source)
         target, part = tmp_path / f"{name}.zarr", matching_latent(again, match)
-        count = impute_to_store(source.take(variants=match.new), part, target, False, {})
+        count = impute_to_store(source.take(features=match.new), part, target, False, {})
         import xarray
 
         opened = xarray.open_zarr(target)

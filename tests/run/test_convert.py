@@ -122,7 +122,7 @@ def test_samples_whose_iid_repeats_are_told_apart_by_family(tmp_path):
 
 @pytest.mark.usefixtures("small_chunks")
 def test_a_choice_of_a_source(tmp_path):
-    source = BedSource(study(tmp_path)).take(samples=np.arange(3, 20), variants=np.arange(1, 50, 2))
+    source = BedSource(study(tmp_path)).take(samples=np.arange(3, 20), features=np.arange(1, 50, 2))
     convert(source, tmp_path / "new.vcz")
     assert_same(tmp_path / "new.vcz", source)
 

@@ -21,7 +21,7 @@ from streampca.run.fit import Job
 from streampca.solvers.choose import Plan
 from streampca.solvers.dense import Dense
 from streampca.solvers.krylov import WARM_SWEEPS, Krylov
-from streampca.sources.genotypes import Filter
+from streampca.sources.filters import Filter
 from streampca.sources.shape_only import PaperArray, PaperGenotypes, on_paper
 from streampca.sweep.memory import Cut, Footprint
 from streampca.sweep.statistics import Product, ProductAndRows, Scatter
@@ -283,7 +283,7 @@ def test_workers_send_no_more_than_the_bound(keep_rows, monkeypatch):
 
     from streampca.run.engine import engine
 
-    monkeypatch.setattr("streampca.sweep.memory.PARTITION_BYTES", 1 << 18)
+    monkeypatch.setattr("streampca.sources.base.PARTITION_BYTES", 1 << 18)
     data = PaperGenotypes("x", (2000, 6000))
     source = {"scale": "auto", "missing": "auto"}
     model = {"kind": "pca", "n_components": 4, "solver": "krylov", "seed": 0, "tol": 1e-3}

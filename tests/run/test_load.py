@@ -12,7 +12,7 @@ import pytest
 from helpers import Reference, assert_same_subspace, sample_data
 
 from streampca import PCA, open_source
-from streampca.sweep.memory import MAX_PARTITIONS, cut
+from streampca.sources.base import MAX_PARTITIONS
 
 LOAD = Path(__file__).parents[2] / "scripts" / "load.py"
 
@@ -32,7 +32,7 @@ def test_repeated_fits_do_not_grow_and_tiny_chunks_are_joined(tmp_path):
 def test_very_many_blocks_are_joined_and_few_are_not(axis, n):
     shape = (n, 300) if axis == 0 else (300, n)
     source = open_source(dask.array.zeros(shape, chunks=(1, 300) if axis == 0 else (300, 1)))
-    parts = cut(source, axis, 8).partitions
+    parts = source.cut(axis, 8).partitions
     assert parts[0][0] == 0
     assert parts[-1][1] == n
     assert all(before[1] == after[0] for before, after in zip(parts, parts[1:], strict=False))
@@ -41,8 +41,8 @@ def test_very_many_blocks_are_joined_and_few_are_not(axis, n):
 
 @pytest.mark.parametrize("solver", ["covariance", "gram", "krylov"])
 def test_joined_blocks_give_the_components_of_the_whole(solver, monkeypatch):
-    monkeypatch.setattr("streampca.sweep.memory.MAX_PARTITIONS", 4)
-    monkeypatch.setattr("streampca.sweep.memory.PARTITION_BYTES", 4096)
+    monkeypatch.setattr("streampca.sources.base.MAX_PARTITIONS", 4)
+    monkeypatch.setattr("streampca.sources.base.PARTITION_BYTES", 4096)
     x = sample_data()
     found = PCA(3, solver=solver, tol=1e-9).fit(dask.array.from_array(x, chunks=(3, 4)))
     reference = Reference.of(x)

@@ -25,7 +25,7 @@ from streampca.solvers.kernel.landmarks import (
     seed_centres,
     systematic,
 )
-from streampca.sources.cache import Resident
+from streampca.sources.wrappers import Cached
 from streampca.sweep.matrix import Matrix, tile_dtype
 from streampca.sweep.memory import cut
 from streampca.sweep.scaling import Scaling
@@ -80,7 +80,7 @@ def test_any_rows_of_any_cut_are_those_of_numpy(rows, order, length, slab_length
     chosen = sorted(rows)
     order.shuffle(chosen)
     source = CountingSource(x, (chunk, 6))
-    sweeps = sweeps_over(Resident(source, 1 << 20) if resident else source, length=length, slab_length=slab_length)
+    sweeps = sweeps_over(Cached(source, 1 << 20) if resident else source, length=length, slab_length=slab_length)
     found = sample_rows(sweeps, np.array(chosen, np.int64))
     assert found.dtype == np.float32
     assert np.array_equal(found, x[chosen])
@@ -161,7 +161,7 @@ def test_blocks_of_dask_are_computed_only_if_they_hold_a_row():
 
 def test_what_is_kept_is_not_read_again_by_the_next_sweep():
     source = CountingSource(data(2000), (50, 6), costly=True)
-    sweeps = sweeps_over(Resident(source, 1 << 20), length=500, slab_length=100)
+    sweeps = sweeps_over(Cached(source, 1 << 20), length=500, slab_length=100)
     sample_rows(sweeps, np.array([7, 820, 1999]))
     kmeans_landmarks(sweeps, data(3), 0)
     assert (source.times_read() == 1).all()

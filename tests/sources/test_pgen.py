@@ -106,7 +106,7 @@ def test_tables_of_plink_1_beside_it(path):
 
 def test_a_choice_of_samples_and_variants(path):
     samples, variants = np.array([8, 0, 3]), np.array([0, 1, 299, 298, 4, 4, 150])
-    chosen = PgenSource(path).take(samples=samples).take(variants=variants)
+    chosen = PgenSource(path).take(samples=samples).take(features=variants)
     np.testing.assert_array_equal(everything(chosen), as_floats(random_counts(9))[samples][:, variants])
 
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from streampca import InputError, open_genotypes, open_source
 from streampca.sources import packed as p
-from streampca.sources.genotypes import Filter, packed_width
+from streampca.sources.filters import Filter
+from streampca.sources.genotypes import packed_width
 from streampca.sources.plink1 import BedSource
 from streampca.sweep.scaling import Scaling
 
@@ -285,7 +286,7 @@ def test_take_and_take_again(tmp_path, monkeypatch, samples, variants):
     for number in range(2):
         chosen = CHOICES[samples](len(rows), rng), CHOICES[variants](len(columns), rng)
         rows, columns = rows[chosen[0]], columns[chosen[1]]
-        source = source.take(samples=chosen[0], variants=chosen[1], note=f"note {number}")
+        source = source.take(samples=chosen[0], features=chosen[1], note=f"note {number}")
         assert source.shape == (len(rows), len(columns))
         np.testing.assert_array_equal(read_all(source), calls[np.ix_(rows, columns)])
         assert source.label("iid").tolist() == [f"i{i}" for i in rows]
@@ -299,7 +300,7 @@ def test_take_and_take_again(tmp_path, monkeypatch, samples, variants):
 def test_take_leaves_the_source_as_it_was(tmp_path):
     source = BedSource(small_file(tmp_path))
     before, mark = read_all(source), source.fingerprint()
-    source.take(samples=np.array([1]), variants=np.array([2]), note="less")
+    source.take(samples=np.array([1]), features=np.array([2]), note="less")
     np.testing.assert_array_equal(read_all(source), before)
     assert (source.fingerprint(), source.notes) == (mark, ())
 
@@ -307,8 +308,8 @@ def test_take_leaves_the_source_as_it_was(tmp_path):
 def test_far_apart_rows_are_not_read_across(tmp_path, monkeypatch):
     monkeypatch.setattr("streampca.sources.genotypes.GAP_BYTES", 100)
     source = BedSource(write_bed(tmp_path / "x", np.zeros((4, 5000))))
-    assert source.take(variants=np.array([0, 4999])).read_packed(0, 2)[1] == 2
-    assert source.take(variants=np.arange(0, 5000, 2)).read_packed(0, 2500)[1] == 4999
+    assert source.take(features=np.array([0, 4999])).read_packed(0, 2)[1] == 2
+    assert source.take(features=np.arange(0, 5000, 2)).read_packed(0, 2500)[1] == 4999
     assert source.read_packed(10, 20)[1] == 10
     sizes, read = [], BedSource.read_stored
 
@@ -318,7 +319,7 @@ def test_far_apart_rows_are_not_read_across(tmp_path, monkeypatch):
 
     monkeypatch.setattr(BedSource, "read_stored", counting)
     monkeypatch.setattr("streampca.sources.genotypes.READ_BYTES", 1000)
-    source.take(variants=np.arange(0, 5000, 2)).read_packed(0, 2500)
+    source.take(features=np.arange(0, 5000, 2)).read_packed(0, 2500)
     assert max(sizes) <= 1000
     assert len(sizes) == 5
 
@@ -332,10 +333,10 @@ def test_fingerprint_changes_with_content_choice_and_filter(tmp_path):
         source.fingerprint(),
         source.take(samples=np.arange(6)).fingerprint(),
         source.take(samples=np.arange(6)[::-1]).fingerprint(),
-        source.take(variants=np.arange(6)).fingerprint(),
+        source.take(features=np.arange(6)).fingerprint(),
         source.take(samples=first).fingerprint(),
-        source.take(variants=first).fingerprint(),
-        source.take(samples=first, variants=first).fingerprint(),
+        source.take(features=first).fingerprint(),
+        source.take(samples=first, features=first).fingerprint(),
         source.take(samples=second).fingerprint(),
         filtered.fingerprint(),
         BedSource(write_bed(tmp_path / "y", np.zeros((7, 12)))).fingerprint(),
@@ -356,7 +357,7 @@ def test_fingerprint_changes_with_each_file(tmp_path, suffix):
 
 def test_pickle(tmp_path):
     calls = random_calls(9, 30, 1)
-    source = BedSource(write_bed(tmp_path / "x", calls)).take(samples=np.arange(9) % 2 == 0, variants=np.arange(5, 20))
+    source = BedSource(write_bed(tmp_path / "x", calls)).take(samples=np.arange(9) % 2 == 0, features=np.arange(5, 20))
     source.filter = Filter(maf=0.01)
     again = pickle.loads(pickle.dumps(source))
     np.testing.assert_array_equal(read_all(again), calls[::2, 5:20])

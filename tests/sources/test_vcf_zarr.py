@@ -18,6 +18,7 @@ from streampca.demos.simulate_genotypes import simulate_genotypes
 from streampca.models.pca.fit import Request, fit_components
 from streampca.sources.plink1 import BedSource
 from streampca.sources.vcf_zarr import VcfZarrSource, is_vcf_zarr, open_vcf_zarr
+from streampca.sources.wrappers import Cached
 
 FORMATS = pytest.mark.parametrize("zarr_format", [2, 3])
 M = 23
@@ -143,7 +144,7 @@ def test_a_choice_of_samples_and_variants(tmp_path):
     calls = random_calls(11)
     source = open_vcf_zarr(write(tmp_path / "x.vcz", calls, chunks=(5, 4, 2)))
     samples, variants = np.array([7, 0, 3, 10, 2]), np.array([0, 1, 4, 9, 8, 22, 22, 3])
-    chosen = source.take(samples=samples).take(variants=variants)
+    chosen = source.take(samples=samples).take(features=variants)
     expected = counts(calls)[samples][:, variants]
     assert chosen.chunks == (5, 5)
     np.testing.assert_array_equal(everything(chosen), expected)
@@ -155,14 +156,14 @@ def test_a_choice_of_samples_and_variants(tmp_path):
 def test_a_chunk_is_decoded_once_for_variants_strewn_over_it(tmp_path):
     source = open_vcf_zarr(write(tmp_path / "x.vcz", random_calls(40), chunks=(M, 40, 2)))
     whole = source.read_packed(0, M)[1]
-    chosen = source.take(variants=np.array([0, 5, 11, 22]))
+    chosen = source.take(features=np.array([0, 5, 11, 22]))
     assert chosen.read_packed(0, 4)[1] == whole > 0
 
 
 def test_what_is_kept_is_not_read_again(tmp_path):
     calls = random_calls(8)
     source = open_vcf_zarr(write(tmp_path / "x.vcz", calls, chunks=(4, 8, 2)))
-    keeper = source.keeping(2 * 4 * 5)
+    keeper = Cached(source, 2 * 4 * 5)
     ranges = [(0, 4), (4, 8), (8, 12), (12, 16)]
     first = [(rows.copy(), n_bytes) for rows, n_bytes in (keeper.read_packed(*r) for r in ranges)]
     again = [(rows.copy(), n_bytes) for rows, n_bytes in (keeper.read_packed(*r) for r in ranges)]
@@ -175,7 +176,7 @@ def test_what_is_kept_is_not_read_again(tmp_path):
     assert all(keeper.read_packed(20, 23)[1] > 0 for _ in range(2))
     # Neither the source it came from nor a choice from it has what it keeps.
     assert source.read_packed(0, 4)[1] > 0
-    chosen = keeper.take(variants=np.arange(4, M))
+    chosen = keeper.take(features=np.arange(4, M))
     assert chosen.read_packed(0, 4)[1] > 0
     np.testing.assert_array_equal(chosen.read(slice(0, 8), slice(0, 4))[0], counts(calls)[:, 4:8])
     travelled = pickle.loads(pickle.dumps(keeper))
@@ -185,7 +186,7 @@ def test_what_is_kept_is_not_read_again(tmp_path):
 
 def test_overhead_covers_a_decoded_chunk_whatever_is_chosen(tmp_path):
     source = open_vcf_zarr(write(tmp_path / "x.vcz", random_calls(20), chunks=(10, 10, 2)))
-    for s in (source, source.take(samples=np.arange(2)), source.take(variants=np.arange(3))):
+    for s in (source, source.take(samples=np.arange(2)), source.take(features=np.arange(3))):
         assert s.overhead * np.prod(s.chunks) * s.item_bytes >= 2 * 10 * 10 * 2
 
 
@@ -242,8 +243,8 @@ def test_a_choice_of_dosages(tmp_path):
     samples, variants = np.array([7, 0, 3]), np.array([22, 1, 2, 9, 3])
     for chosen, expected in (
         (source.take(samples=samples), x.T[samples]),
-        (source.take(variants=variants), x.T[:, variants]),
-        (source.take(samples=samples, variants=variants, note="why"), x.T[samples][:, variants]),
+        (source.take(features=variants), x.T[:, variants]),
+        (source.take(samples=samples, features=variants, note="why"), x.T[samples][:, variants]),
     ):
         np.testing.assert_array_equal(everything(chosen), expected)
         np.testing.assert_array_equal(chosen.read(slice(1, 3), slice(2, 4))[0], expected[1:3, 2:4])

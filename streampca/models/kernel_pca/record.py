@@ -15,7 +15,6 @@ from streampca.progress import Progress, silent
 from streampca.solvers.kernel.kernels import KERNELS, MOVABLE, FourierMap, Kernel, LandmarkMap
 from streampca.solvers.kernel.nystrom import KernelSolution
 from streampca.sources import Source
-from streampca.sources.genotypes import VariantSource
 from streampca.sweep.matrix import FeatureMap, Matrix
 from streampca.sweep.memory import cut, footprint, memory_limit, process_bytes, thread_count, threads_that_fit
 from streampca.sweep.scaling import MISSING, Scaling, check_choice
@@ -96,7 +95,7 @@ class KernelRequest:
     def check(self, source: Source) -> None:
         """Refuse data that kernel PCA is not for."""
         n, _ = source.shape
-        if isinstance(source, VariantSource):
+        if source.is_genotypes:
             raise InputError(
                 f"{source.name}: kernel PCA takes samples one by one, which genotypes are not stored by; fit it to "
                 "their scores: `streampca pca` first, then `streampca kpca NAME.pca.zarr/scores`"

@@ -21,8 +21,7 @@ from streampca.solvers.mixture.loop import MixtureEM, MixtureFit
 from streampca.solvers.mixture.start import CANDIDATES, OVERSAMPLE
 from streampca.solvers.mixture.statistics import Flats, LogJoint, Mixture, log_sum
 from streampca.sources import Source
-from streampca.sources.cache import Resident
-from streampca.sources.genotypes import VariantSource
+from streampca.sources.wrappers import Cached
 from streampca.sweep.matrix import Matrix, tile_dtype
 from streampca.sweep.memory import (
     Cut,
@@ -93,7 +92,7 @@ class MixtureRequest:
         planned, need, threads = fit_in(source, K, width, partial, driver, limit, f"a mixture of {K} models")
         spare = limit - need.peak(threads)
         # Later sweeps read what is kept from memory.
-        kept = Resident(source, min(spare * 3 // 4, source.n_bytes)) if worth_keeping(source) else source
+        kept = Cached(source, min(spare * 3 // 4, source.n_bytes)) if worth_keeping(source) else source
         matrix = Matrix(
             kept, 0, tile_dtype(source.dtype), "error", self.scale, None, planned.partitions, planned.slab_length
         )
@@ -126,7 +125,7 @@ def fit_in(
 
 def refuse_genotypes(source: Source) -> None:
     """Refuse genotypes, whose samples are not read one by one."""
-    if isinstance(source, VariantSource):
+    if source.is_genotypes:
         raise InputError(
             f"{source.name}: a mixture is not for genotypes; fit it to their scores: MixtureOfPPCA().fit(scores) for "
             "scores = PCA(n_components=10).fit_transform(...)"

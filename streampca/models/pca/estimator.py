@@ -29,7 +29,6 @@ from streampca.models.pca.fit import (
 from streampca.progress import Progress, logger, silent
 from streampca.sources import Source
 from streampca.sources.base import plain_axes
-from streampca.sources.genotypes import VariantSource
 from streampca.sweep.matrix import Defects, tile_dtype
 from streampca.sweep.memory import memory_limit
 from streampca.sweep.sweep import Sweeps, lazy_rows
@@ -160,7 +159,7 @@ class PCA(Estimator):
         return like(X, _whitened(scores, self._found, self.whiten), source)
 
     def _fit(self, source: Source) -> Sweeps:
-        if isinstance(source, VariantSource):
+        if source.is_genotypes:
             self._found, sweeps, _ = fit_genotypes(source, self._request())
         else:
             self._found, sweeps = fit_components(source, self._request())
@@ -183,7 +182,7 @@ class PCA(Estimator):
         """
         summary = self._summary_so_far()
         source = self._source(X, None, reset=summary is None)
-        if isinstance(source, VariantSource):
+        if source.is_genotypes:
             raise InputError(f"{source.name}: partial_fit takes arrays; genotypes of any size go to fit")
         d = source.shape[1]
         rows = self._sketch_rows(summary, d)
@@ -289,7 +288,7 @@ class PCA(Estimator):
             genotypes, match = self._matched(source)
             if len(match.fitted) < len(found.mean):
                 raise InputError(f"{source.name}: all variants fitted are needed here: {match.note}")
-            source, found = genotypes.take(variants=match.new), matching_part(found, match)
+            source, found = genotypes.take(features=match.new), matching_part(found, match)
         missing = "mean" if found.genotypes else self._missing
         return project(source, found, missing, self.memory, self.progress or silent, np.float64)
 

@@ -16,7 +16,6 @@ from streampca.progress import Progress, logger, silent
 from streampca.solvers.base import PROBE_TOL, NeedsFloat64, SamplesLeftOut, Solution, Wanted, left_out, total_variance
 from streampca.solvers.choose import Plan, check_components, plan
 from streampca.sources import Axis, Source
-from streampca.sources.genotypes import VariantSource
 from streampca.sweep.matrix import Matrix, tile_dtype
 from streampca.sweep.memory import cut, footprint, memory_limit, process_bytes, thread_count, threads_that_fit
 from streampca.sweep.scaling import MISSING, SCALES, Scaling, check_choice
@@ -30,7 +29,6 @@ UNIT_COLUMNS = 8192
 # Unit rows whose Gram matrix has a smaller eigenvalue are not independent.
 DEPENDENT = 1e-4
 # Of genotypes, as other programs give.
-GENOTYPE_COMPONENTS = 10
 # More sets of components that are not distinguishable are said in one note.
 MOST_NOTES = 2
 
@@ -75,12 +73,11 @@ class Request:
 
     def of(self, source: Source) -> Request:
         """Return the same with what "auto" stands for, given the kind of data."""
-        genotypes = isinstance(source, VariantSource)
-        scale = ("patterson" if genotypes else None) if self.scale == "auto" else self.scale
-        missing = ("mean" if genotypes else "error") if self.missing == "auto" else self.missing
+        scale = source.default_scale if self.scale == "auto" else self.scale
+        missing = source.default_missing if self.missing == "auto" else self.missing
         count = self.n_components
-        if count is None and genotypes:
-            count = min(GENOTYPE_COMPONENTS, *source.shape)
+        if count is None and source.default_components is not None:
+            count = min(source.default_components, *source.shape)
         return replace(self, n_components=count, scale=scale, missing=missing)
 
     def wanted(self, shape: tuple[int, int]) -> Wanted:
@@ -227,7 +224,6 @@ def fit_components(source: Source, request: Request, extra_sweeps: int = 0) -> t
         spent, n_bytes = sweeps.seconds, sweeps.bytes_read
         # What was kept of the data goes before the next fit plans its memory.
         del sweeps, chosen
-        assert isinstance(source, VariantSource)
         found, sweeps = fit_components(without_sparse(source, full), asked, extra_sweeps)
         return also_spent(found, spent, n_bytes), sweeps
     fitted_in = str(sweeps.matrix.dtype)
@@ -235,7 +231,7 @@ def fit_components(source: Source, request: Request, extra_sweeps: int = 0) -> t
     notes: tuple[str, ...] = ()
     scale: Any = solution.scaling.scale
     features: Any = slice(None)
-    if isinstance(source, VariantSource):
+    if source.filter is not None:
         notes = source.notes
         if used is not None:
             notes += (f"variants left out: {left_out(source.filter, solution.moments)}",)
@@ -261,7 +257,7 @@ def fit_components(source: Source, request: Request, extra_sweeps: int = 0) -> t
         warm_seconds=sweeps.warm_seconds,
         bytes_read=sweeps.bytes_read,
         seconds=time.monotonic() - started,
-        genotypes=isinstance(source, VariantSource),
+        genotypes=source.is_genotypes,
         used=used,
         following=solution.following,
         notes=notes,
@@ -439,8 +435,7 @@ def project(
     """
     check_width(source, found)
     k = len(found.components)
-    by_rows = source.chunks[0] * source.shape[1] <= source.shape[0] * source.chunks[1]
-    axis = 0 if by_rows and not isinstance(source, VariantSource) else 1
+    axis = source.preferred_axis
     partial = 0 if axis == 0 else 8 * source.shape[0] * (k + 1)
     planned = cut(source, axis, partial)
     statistic_length = Statistic().tile_length(source.shape[1 - axis], 8)

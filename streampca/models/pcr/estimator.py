@@ -28,7 +28,6 @@ from streampca.models.pcr.fit import (
 from streampca.models.pcr.targets import DEFAULT_FOLDS, REGRESSION_TOL, RegressionRequest, Targets
 from streampca.progress import Progress, logger, silent
 from streampca.sources import Source
-from streampca.sources.genotypes import VariantSource
 from streampca.sweep.matrix import tile_dtype
 from streampca.sweep.sweep import lazy_rows
 
@@ -162,7 +161,7 @@ class PCR(RegressorMixin, Opener):  # type: ignore[misc]
             values = values + foretold_by_covariates(found, covariates, source.shape[0])
             return values[:, 0] if self._single else values
         if found.genotypes:
-            if not isinstance(source, VariantSource):
+            if not source.is_genotypes:
                 raise InputError("this regression is on genotypes; give a genotype file or source")
             labels = {name: np.asarray(values) for name, (_, values) in self._labels_of_features().items()}
             match = match_variants(labels, source)

@@ -26,7 +26,7 @@ from streampca.solvers.base import SamplesLeftOut, left_out
 from streampca.solvers.folds.dense import Design, FoldSolution
 from streampca.solvers.folds.least_squares import least_squares_path
 from streampca.sources import Axis, Source
-from streampca.sources.genotypes import TEXT, VariantSource
+from streampca.sources.genotypes import TEXT
 from streampca.sweep.sweep import Sweeps, one_blas_thread
 
 # Squared distance of the samples used from the centre, beside their largest variance, that costs half the digits.
@@ -94,7 +94,7 @@ def fit_regression(source: Source, targets: Targets, request: RegressionRequest)
     design = request.design(targets, source.shape[1])
     chosen, pca = request.plan(source, targets), request.pca().of(source)
     matrix = chosen.matrix(source, pca.scale, pca.missing)
-    if not (design.training(None).all() or matrix.fills or isinstance(source, VariantSource)):
+    if not (design.training(None).all() or matrix.fills or source.is_genotypes):
         if matrix.axis == 1 and matrix.scale != "patterson":
             matrix = replace(matrix, used=design.training(None))
     sweeps = Sweeps(matrix, chosen.threads, request.progress)
@@ -110,7 +110,6 @@ def fit_regression(source: Source, targets: Targets, request: RegressionRequest)
     if full is not None:
         spent, n_bytes = sweeps.seconds, sweeps.bytes_read
         del sweeps, chosen
-        assert isinstance(source, VariantSource)
         found, source = fit_regression(without_sparse(source, full), targets.take(full), request)
         return replace(found, pca=also_spent(found.pca, spent, n_bytes)), source
     with one_blas_thread:
@@ -133,7 +132,7 @@ def _components(source: Source, solution: FoldSolution, design: Design, sweeps: 
     rows = solution.components[:k]
     features: Any = slice(None)
     notes: tuple[str, ...] = ()
-    if isinstance(source, VariantSource):
+    if source.filter is not None:
         notes = source.notes
         if used is not None:
             notes += (f"variants left out: {left_out(source.filter, moments)}",)
@@ -169,7 +168,7 @@ def _components(source: Source, solution: FoldSolution, design: Design, sweeps: 
         warm_seconds=sweeps.warm_seconds,
         bytes_read=sweeps.bytes_read,
         seconds=0.0,
-        genotypes=isinstance(source, VariantSource),
+        genotypes=source.is_genotypes,
         used=used,
         notes=notes,
         sample_missing=sweeps.sample_missing,
@@ -231,7 +230,6 @@ def predict_targets(
     values, m = foretold_by_covariates(found, covariates, source.shape[0]), max(1, int(found.chosen.max()))
     part = found.pca.leading(m)
     if match is not None:
-        assert isinstance(source, VariantSource)
         Z = project_genotypes(source, part, match, projection="simple", memory=memory, progress=progress)
     else:
         with curing_gaps("fill them, or fit with missing='mean'"):

@@ -32,7 +32,6 @@ from streampca.progress import Progress, silent
 from streampca.solvers.em.factors import Known, Packing, Side
 from streampca.solvers.em.statistics import samples_of
 from streampca.sources import Source
-from streampca.sources.genotypes import VariantSource
 from streampca.sweep.matrix import Defects, tile_dtype
 from streampca.sweep.missing import Gaps
 from streampca.sweep.sweep import lazy_rows
@@ -61,7 +60,7 @@ class LatentEstimator(Estimator):
     def _fit(self, source: Source, scores: bool = False) -> Source:
         """Fit, and find what is known of the samples if asked for; returns the source that was swept."""
         request = self._request()
-        if isinstance(source, VariantSource):
+        if source.is_genotypes:
             self._found, sweeps, _ = fit_genotypes(source, request)
         else:
             self._found, sweeps = fit_latent(source, request)
@@ -153,7 +152,7 @@ class LatentEstimator(Estimator):
         if not self._found.genotypes:
             return source, self._found
         genotypes, match = self._matched(source)
-        return genotypes.take(variants=match.new), matching_latent(self._found, match)
+        return genotypes.take(features=match.new), matching_latent(self._found, match)
 
     def _known(self, source: Source, found: Latent) -> tuple[Known, Array]:
         """Return what is known of samples by a model, and their log-likelihood."""

@@ -16,7 +16,6 @@ from streampca.errors import InputError, MemoryLimitError, MissingValuesError, c
 from streampca.models.genotypes import Match
 from streampca.models.pca.fit import (
     DEFAULT_TOL,
-    GENOTYPE_COMPONENTS,
     Components,
     Request,
     also_spent,
@@ -31,11 +30,7 @@ from streampca.solvers.em.factors import Factors, Known, Posterior
 from streampca.solvers.em.loop import EM, LEAST_NOISE, ROUNDING, ByFeatures, BySamples, ByScatter, Fit, least_noise
 from streampca.solvers.em.statistics import infer, infer_all
 from streampca.sources import Axis, Source
-from streampca.sources.arrays import DaskSource
-from streampca.sources.cache import Resident
-from streampca.sources.float64_view import as_float64
-from streampca.sources.genotypes import VariantSource
-from streampca.sources.held_out import HeldOut
+from streampca.sources.wrappers import HeldOut, as_float64
 from streampca.sweep.matrix import tile_dtype
 from streampca.sweep.memory import Cut, Footprint
 from streampca.sweep.scaling import SCALES, Scaling, check_choice
@@ -139,7 +134,7 @@ class LatentRequest:
         try:
             return plan_em(source, self.most(source), gaps, tile_dtype(source.dtype).itemsize, self.memory)
         except MemoryLimitError as error:
-            if not gaps or isinstance(source, VariantSource):
+            if not gaps or source.is_genotypes:
                 raise
             raise MemoryLimitError(f"{error}; if no values are missing, missing='error' needs less") from None
 
@@ -156,7 +151,7 @@ class LatentRequest:
         if k == "auto":
             return min(largest, MOST_CANDIDATES)
         if k is None:
-            return min(GENOTYPE_COMPONENTS, largest) if isinstance(source, VariantSource) else largest
+            return min(source.default_components or largest, largest)
         if isinstance(k, (int, np.integer)) and not isinstance(k, bool) and 1 <= k <= largest:
             return int(k)
         raise InputError(
@@ -368,7 +363,7 @@ def _components(source: Source, request: LatentRequest, count: int, spent: Spent
         complete = "method='closed' is for complete data: fill them, or use method='em' or 'auto'"
         with curing_gaps(CURE if request.missing == "error" else complete):
             return fit_components(source, request.components("error", count))
-    if not isinstance(source, VariantSource):
+    if not source.is_genotypes:
         try:
             return fit_components(source, request.components("error", count))
         except MissingValuesError as error:
@@ -390,16 +385,13 @@ def _too_little(factors: Factors, dtype: np.dtype[Any], source: Source) -> bool:
     if not isinstance(factors.noise, np.ndarray):
         shared = shared.mean()
     share = float(np.min(factors.noise / (factors.noise + shared)))
-    return dtype != np.float64 and not isinstance(source, VariantSource) and share < FLOAT32_NOISE
+    return dtype != np.float64 and not source.is_genotypes and share < FLOAT32_NOISE
 
 
 def _used_part(found: Components, sweeps: Sweeps) -> Source:
     """Return the source that was swept, without the features left out."""
-    swept = sweeps.matrix.source
-    swept = swept.source if isinstance(swept, Resident) else swept
-    if found.used is not None and isinstance(swept, VariantSource):
-        swept = swept.take(variants=found.used)
-    return swept
+    swept = sweeps.matrix.source.uncached()
+    return swept if found.used is None else swept.take(features=found.used)
 
 
 def _observed_units(
@@ -610,7 +602,7 @@ def choose_by_held_out(source: Source, request: LatentRequest, most: int, spent:
     are 1, 2, ... until two in a row are no better than one before; of those that are as good as the best within the
     standard error of the difference, the smallest is taken.
     """
-    if isinstance(source, DaskSource) and active_client() is not None:
+    if source.is_graph and active_client() is not None:
         raise InputError(
             f"{source.name}: values of a Dask array cannot be held out on a cluster; write it to Zarr first"
         )

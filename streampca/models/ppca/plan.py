@@ -12,8 +12,7 @@ from streampca.progress import Progress
 from streampca.solvers.em.loop import MEMORY
 from streampca.solvers.em.statistics import Step
 from streampca.sources import Source
-from streampca.sources.cache import Resident
-from streampca.sources.genotypes import VariantSource
+from streampca.sources.wrappers import Cached
 from streampca.sweep.matrix import Matrix, tile_dtype
 from streampca.sweep.memory import (
     Cut,
@@ -48,7 +47,7 @@ def latent_sweeps(
     planned, need, threads = plan_em(source, k, gaps, dtype.itemsize, memory, process)
     spare = memory_limit(memory) - need.peak(threads)
     if source.costly and active_client() is None and spare > 0:
-        source = Resident(source, min(spare * 3 // 4, source.n_bytes))
+        source = Cached(source, min(spare * 3 // 4, source.n_bytes))
     matrix = Matrix(
         source, planned.axis, dtype, "mean" if gaps else "error", None, scaling, planned.partitions, planned.slab_length
     )
@@ -59,8 +58,7 @@ def plan_em(
     source: Source, k: int, gaps: bool, itemsize: int, memory: Any, process: int | None = None
 ) -> tuple[Cut, Footprint, int]:
     """Plan sweeps of EM: cut along the axis that needs less memory, for slabs and for sums."""
-    axes = (1,) if isinstance(source, VariantSource) else (0, 1)
-    needs = [_need(source, axis, k, gaps, itemsize, process or process_before(gaps)) for axis in axes]
+    needs = [_need(source, axis, k, gaps, itemsize, process or process_before(gaps)) for axis in source.cut_axes]
     planned, need = min(needs, key=lambda pair: pair[1].peak(1))
     what = f"EM of {k} components on {' x '.join(map(str, source.shape))}"
     return (
@@ -111,7 +109,7 @@ def imputing_sweeps(source: Source, k: int, memory: Any, progress: Progress) -> 
 
     Genotypes are cut along variants, all else along samples. The posterior means of all samples are in memory.
     """
-    axis = int(isinstance(source, VariantSource))
+    axis = source.cut_axes[0]
     planned, dtype = cut(source, axis, 0), tile_dtype(source.dtype)
     wanted = Statistic().tile_length(source.shape[1 - axis], dtype.itemsize)
     slab = planned.slab_length

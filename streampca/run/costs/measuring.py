@@ -19,8 +19,7 @@ from streampca.solvers.dense import Dense, leading_pairs
 from streampca.solvers.krylov import Basis, Krylov
 from streampca.solvers.power import Power
 from streampca.sources import Source
-from streampca.sources.genotypes import GenotypeSource
-from streampca.sources.shape_only import PaperArray, PaperGenotypes
+from streampca.sources.shape_only import like
 from streampca.sweep.matrix import Defects, Matrix
 from streampca.sweep.merge_tree import Partial
 from streampca.sweep.statistics import Product, ProductAndRows, Projection, Scatter, Statistic
@@ -88,7 +87,7 @@ def measure(plan: Plan, data: Source, scale: str | None, missing: str, threads: 
 def _shortened(data: Source, axis: int, n: int) -> Source:
     """Return made-up data with shorter rows."""
     shape = (data.shape[0], n) if axis == 0 else (n, data.shape[1])
-    return PaperGenotypes(data.name, shape) if isinstance(data, GenotypeSource) else PaperArray(data.name, shape)
+    return like(data, shape)
 
 
 def _row_seconds(matrix: Matrix, statistic: Statistic, threads: int, merge: float) -> tuple[float, float, float]:
@@ -186,7 +185,7 @@ def driver_seconds(plan: Plan, n_full: int, k: int) -> tuple[float, ...]:
 def measure_tasks(data: Source) -> dict[str, Any]:
     """Measure what Dask takes for a task, and a worker to load what it needs, by small sweeps on two processes."""
     shape = (SMALL_LENGTH, SMALL_PARTITIONS * SMALL_LENGTH)
-    small = PaperGenotypes("", shape) if isinstance(data, GenotypeSource) else PaperArray("", shape)
+    small = like(data, shape)
     ranges = tuple((i, i + SMALL_LENGTH) for i in range(0, shape[1], SMALL_LENGTH))
     matrix = Matrix(small, 1, np.dtype(np.float32), "mean", partitions=ranges, slab_length=SMALL_LENGTH)
     block = np.ones((SMALL_LENGTH, 8), np.float32)

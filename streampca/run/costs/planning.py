@@ -25,7 +25,7 @@ from streampca.run.fit import Job, open_data
 from streampca.solvers.choose import Plan
 from streampca.solvers.krylov import WARM_SWEEPS, Krylov
 from streampca.sources import Source
-from streampca.sources.genotypes import Filter, GenotypeSource
+from streampca.sources.filters import Filter
 from streampca.sources.shape_only import on_paper
 from streampca.sweep.memory import memory_limit, show_bytes
 
@@ -242,4 +242,4 @@ def costs(job: Job, plan: Plan, kind: str, workers: int, on_paper: bool = False)
 def _row_name(data: Source, axis: int) -> str:
     if axis == 0:
         return "sample"
-    return "variant" if isinstance(data, GenotypeSource) else "feature"
+    return "variant" if data.is_genotypes else "feature"

@@ -8,7 +8,6 @@ from typing import Any
 
 from streampca.solvers.choose import Plan
 from streampca.sources import Source
-from streampca.sources.genotypes import GenotypeSource
 from streampca.sweep.memory import Footprint
 from streampca.sweep.merge_tree import middle_of
 from streampca.sweep.statistics import Product, ProductAndRows, Scatter, Statistic
@@ -63,7 +62,7 @@ def sizes_of(plan: Plan, data: Source, statistic: Statistic) -> Sizes:
     partial = 8 * n_full * (n_full if isinstance(statistic, Scatter) else b)
     # Moments are four numbers a feature; genotypes also have the missing calls of each sample.
     moments = 32 * (1 if axis == 1 else 0)
-    partial += (32 * n_full if axis == 0 else 0) + (8 * n_full if isinstance(data, GenotypeSource) else 0)
+    partial += (32 * n_full if axis == 0 else 0) + (8 * n_full if data.filter is not None else 0)
     return Sizes(shared, partial, itemsize * b if isinstance(statistic, ProductAndRows) else 0, moments)
 
 

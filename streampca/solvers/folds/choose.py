@@ -27,7 +27,6 @@ from streampca.solvers.choose import (
 from streampca.solvers.folds.dense import FoldGram, FoldScatters
 from streampca.solvers.folds.krylov import FoldKrylov
 from streampca.sources import Source
-from streampca.sources.genotypes import GenotypeSource, VariantSource
 from streampca.sweep.memory import cut, footprint, process_bytes, show_bytes
 from streampca.sweep.scaling import check_choice
 from streampca.sweep.statistics import STRIP, Scatter, Statistic
@@ -52,7 +51,7 @@ def fold_plan(
     # What is known of the samples: covariates and targets, given and centred, and their folds.
     process = process_bytes() + 8 * source.shape[0] * (3 * n_others + 2)
     ways = []
-    for axis in (1,) if isinstance(source, VariantSource) else (0, 1):
+    for axis in source.cut_axes:
         dense = _gram if axis == 1 else _scatters
         ways.append(dense(source, k, n_folds, n_others, dtype, process, fills))
         ways.append(_krylov(source, axis, k, n_folds, n_others, dtype, process, limit, tol, seed))
@@ -131,6 +130,6 @@ def _krylov(
     sweeps = steps + (1 if axis == 1 else 2)
     products = 4.0 * n * d * wide + 8.0 * N * b * b * sets * steps
     seconds = sweeps * (source.n_bytes / READ_RATE + products / PRODUCT_RATE * dtype.itemsize / 4)
-    warm = isinstance(source, GenotypeSource) and source.shape[axis] >= WARM_VARIANTS * b
+    warm = source.warm_starts and source.shape[axis] >= WARM_VARIANTS * b
     reason = f"blocks of {sets} x {b} need about {sweeps} sweeps, and bases of {N} x {basis} for {sets} training sets"
     return Way(FoldKrylov(b, basis, warm, seed), "krylov", planned, need, sweeps, seconds, reason)

@@ -18,9 +18,7 @@ from streampca._typing import Array
 from streampca.solvers.kernel.kernels import STRIP_BYTES, Kernel
 from streampca.solvers.kernel.nystrom import kernel_matrix
 from streampca.solvers.mixture.start import uniforms
-from streampca.sources.arrays import DaskSource
 from streampca.sources.base import digest
-from streampca.sources.cache import Resident
 from streampca.sources.scratch import scratch
 from streampca.sweep.matrix import Matrix
 from streampca.sweep.statistics import Statistic
@@ -80,9 +78,9 @@ def _holding(matrix: Matrix, rows: Array) -> Matrix:
     """
     starts, stops = np.array(matrix.partitions).T
     within = np.searchsorted(starts, rows, side="right") - 1
-    if isinstance(matrix.source, DaskSource):
+    if matrix.source.is_graph:
         return replace(matrix, partitions=tuple(matrix.partitions[p] for p in np.unique(within)))
-    if isinstance(matrix.source, Resident):
+    if matrix.source.keeps_reads:
         length = slab_length = matrix.slab_length
         origins, ends = starts[within], stops[within]
         pieces = (rows - origins) // length

@@ -393,10 +393,7 @@ def impute_to_store(
 
         top = 2.0 if latent.genotypes else None
         statistic = Imputation(means, latent.factors, latent.scaling, axis, length, write, top)
-        try:
-            count, _ = sweeps.run(statistic, "imputing", check=True)
-        finally:
-            sweeps.rest()
+        count, _ = sweeps.run(statistic, "imputing", check=True)
         save({}, {**samples.coords, **features.coords}, facts, store)
     return int(count[0])
 
@@ -437,11 +434,8 @@ def denoise_to_store(
         def write(start: int, rows: Array) -> None:
             array[start : start + len(rows)] = rows.reshape(-1, *features.sizes)
 
-        try:
-            with curing_gaps(CURE):
-                sweeps.run(RowsOf(denoiser, write, RESTORED_ROWS), "denoising", check=True)
-        finally:
-            sweeps.rest()
+        with curing_gaps(CURE):
+            sweeps.run(RowsOf(denoiser, write, RESTORED_ROWS), "denoising", check=True)
         save({}, {**samples.coords, **features.coords}, facts, store)
 
 

@@ -62,6 +62,36 @@ class _OneBlasThread:
 
 
 one_blas_thread = _OneBlasThread()
+
+
+class _Threads:
+    """Worker threads with their scratch buffers, kept while a `with` block is open and released at its end."""
+
+    def __init__(self) -> None:
+        self._open = 0
+        self._pool: ThreadPoolExecutor | None = None
+
+    def __enter__(self) -> None:
+        self._open += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._open -= 1
+        if self._open == 0:
+            self._release()
+
+    def pool(self, size: int) -> ThreadPoolExecutor:
+        """Return `size` threads: those of the sweep before, if they are as many."""
+        if self._pool is None or self._pool._max_workers != size:
+            self._release()
+            self._pool = ThreadPoolExecutor(size, thread_name_prefix="streampca")
+        return self._pool
+
+    def _release(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
+
+
 # Tiles whose means wait to be merged: one merge costs as much as a short tile, and each holds five numbers a feature.
 MERGE_EVERY = 16
 # A thinned sweep has so many partitions, or more: enough to share among threads, few enough to merge quickly.
@@ -159,6 +189,8 @@ def _merge_means(statistic: Statistic, value: Any, parts: list[Moments]) -> Mome
 class Sweeps:
     """Runs sweeps over one matrix and counts them.
 
+    A `with` block keeps the worker threads and their buffers from one sweep to the next, and the BLAS at one thread.
+
     Parameters
     ----------
     matrix : replaced by the caller when its scaling becomes known.
@@ -179,8 +211,17 @@ class Sweeps:
     warm_seconds: float = 0.0
     bytes_read: int = 0
     sample_missing: Any = None
-    _pools: dict[int, ThreadPoolExecutor] = field(default_factory=dict)
+    _threads: _Threads = field(default_factory=_Threads)
     _looked_at: tuple[Source, str] | None = None
+
+    def __enter__(self) -> Sweeps:
+        one_blas_thread.__enter__()
+        self._threads.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._threads.__exit__()
+        one_blas_thread.__exit__()
 
     @property
     def n_sweeps(self) -> int:
@@ -302,24 +343,12 @@ class Sweeps:
             _compute_on(client, tasks, nodes, show)
             return
         roots = [task for span, task in tasks.items() if parent_of(span, nodes.count) not in tasks]
-        with _NodeCallback({task.key: span for span, task in tasks.items()}, nodes, show), one_blas_thread:
+        with self, _NodeCallback({task.key: span for span, task in tasks.items()}, nodes, show):
             try:
-                compute(*roots, scheduler=threaded.get, pool=self._threads())
+                compute(*roots, scheduler=threaded.get, pool=self._threads.pool(self.threads))
             except BaseException:
                 nodes.save_if_possible()
                 raise
-
-    def _threads(self) -> ThreadPoolExecutor:
-        """Return threads of our own, with their buffers: the same ones for all sweeps until they rest."""
-        if self.threads not in self._pools:
-            self.rest()
-            self._pools[self.threads] = ThreadPoolExecutor(self.threads, thread_name_prefix="streampca")
-        return self._pools[self.threads]
-
-    def rest(self) -> None:
-        """Let the threads and their buffers go; the next sweep makes new ones."""
-        while self._pools:
-            self._pools.popitem()[1].shutdown()
 
 
 def _flush(statistic: Statistic, source: Source) -> None:

@@ -29,7 +29,6 @@ from streampca.solvers.em.factors import Factors, Packing, Posterior, dimensions
 from streampca.solvers.em.loop import EM, ByFeatures, BySamples, ByScatter
 from streampca.sweep.missing import Gaps
 from streampca.sweep.scaling import Scaling
-from streampca.sweep.sweep import one_blas_thread
 
 LEAST = 1e-10
 
@@ -74,9 +73,8 @@ def start_of(d, k, own=False, seed=3):
 def fitted(x, cut, start, *, steps, accelerate=False, tol=1e-14, dtype=np.float64, gaps=None):
     way, centre = iteration_of(x, cut, k=start.n_components, expand=accelerate, dtype=dtype, gaps=gaps)
     recorder = Recorder(way)
-    with one_blas_thread:
+    with way.sweeps:
         fit = EM(recorder, 1, tol, steps, accelerate).fit(start)
-    way.sweeps.rest()
     return fit, centre, recorder
 
 

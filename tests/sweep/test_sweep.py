@@ -276,6 +276,28 @@ def test_an_error_in_a_partition_reaches_the_caller():
         PCA(2).fit(Broken(data(), (10, 9)))
 
 
+def workers():
+    return {thread.ident for thread in threading.enumerate() if thread.name.startswith("streampca")}
+
+
+def test_a_with_block_keeps_the_threads_and_releases_them_even_after_an_error():
+    before = workers()
+    sweeps = sweeps_over(data(), 0, ((0, 30), (30, 60)), 30)
+    sweeps.run(Scatter(), "alone")
+    assert workers() == before
+    with sweeps, sweeps:
+        sweeps.run(Scatter(), "one")
+        kept = workers() - before
+        sweeps.thinned(2).run(Scatter(), "thinned")
+        sweeps.run(Scatter(), "two")
+        assert kept <= workers() - before
+    assert workers() == before
+    assert kept
+    with pytest.raises(InputError), sweeps:
+        sweeps_over(np.full((60, 9), np.inf), 0, ((0, 60),), 30).run(Scatter(), "three")
+    assert workers() == before
+
+
 def test_krylov_needs_no_sweep_for_the_other_side_where_memory_allows(tmp_path):
     x = matrix_with_spectrum(60, 3000, falling(50, 0.8), seed=3)
     array = zarr.create_array(tmp_path / "wide.zarr", shape=x.shape, dtype=x.dtype, chunks=(60, 300))

@@ -272,11 +272,8 @@ class KernelPCA(Estimator):
         source, found = self._source(X, None, reset=False), self._found
         sweeps = self._sweeps(source, "denoising", source.shape[1])
         denoiser = KernelDenoiser.of(found, sweeps.matrix.dtype)
-        try:
-            with curing_gaps(CURE):
-                pieces, _ = sweeps.run(RowsOf(denoiser, most=RESTORED_ROWS), "denoising", check=True)
-        finally:
-            sweeps.rest()
+        with curing_gaps(CURE):
+            pieces, _ = sweeps.run(RowsOf(denoiser, most=RESTORED_ROWS), "denoising", check=True)
         return samples_like(X, np.concatenate(pieces), source)
 
     @property

@@ -49,7 +49,7 @@ from streampca.sweep.memory import (
 )
 from streampca.sweep.scaling import Scaling
 from streampca.sweep.statistics import STRIP, Scatter
-from streampca.sweep.sweep import Sweeps, one_blas_thread
+from streampca.sweep.sweep import Sweeps
 
 # Rows that gamma and the centre are chosen by; and rows more, that tell what float32 tiles would lose and what the
 # landmarks miss. Of wide samples as many as take so many bytes, but these at least.
@@ -147,11 +147,8 @@ def fit_kernel(source: Source, request: KernelRequest) -> tuple[KernelComponents
         planned.partitions, planned.slab_length,
     )  # fmt: skip
     fit = _Fit(Sweeps(matrix, threads, request.progress), request, limit, process)
-    try:
-        with one_blas_thread, curing_gaps(CURE):
-            found = fit.run(m)
-    finally:
-        fit.sweeps.rest()
+    with fit.sweeps, curing_gaps(CURE):
+        found = fit.run(m)
     return replace(found, seconds=time.monotonic() - started), fit.sweeps
 
 

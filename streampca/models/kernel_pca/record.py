@@ -233,10 +233,7 @@ def kernel_scores(
     """Sweep for the scores of the samples of a matrix of inputs; into the sink, if given."""
     dtype = sweeps.matrix.dtype
     scores = Scores.of(found.map, found.solution, dtype)
-    try:
-        pieces, _ = sweeps.run(RowsOf(scores, sink and _Checked(sink), RESTORED_ROWS), "scores", check)
-    finally:
-        sweeps.rest()
+    pieces, _ = sweeps.run(RowsOf(scores, sink and _Checked(sink), RESTORED_ROWS), "scores", check)
     return finite_scores(np.concatenate(pieces)) if pieces else np.empty((0, len(found.solution.values)), dtype)
 
 

@@ -35,7 +35,7 @@ from streampca.sweep.memory import (
 )
 from streampca.sweep.scaling import Scaling, check_choice
 from streampca.sweep.statistics import Statistic
-from streampca.sweep.sweep import Sweeps, active_client, one_blas_thread
+from streampca.sweep.sweep import Sweeps, active_client
 
 DEFAULT_TOL = 1e-3
 DEFAULT_ITERATIONS = 200
@@ -136,16 +136,13 @@ def fit_mixture(source: Source, request: MixtureRequest) -> tuple[MixtureFit, Sw
     """Fit the mixture to a source; returns it, with components by falling weight, and the sweeps that it took."""
     request.check(source)
     sweeps = request.sweeps(source)
-    try:
-        with one_blas_thread, curing_gaps(CURE):
-            variance = _mean_variance(sweeps)
-            solver = MixtureEM(
-                sweeps, request.n_clusters, request.n_components, variance, float(request.tol), request.max_iter,
-                request.seed,
-            )  # fmt: skip
-            fit = solver.fit()
-    finally:
-        sweeps.rest()
+    with sweeps, curing_gaps(CURE):
+        variance = _mean_variance(sweeps)
+        solver = MixtureEM(
+            sweeps, request.n_clusters, request.n_components, variance, float(request.tol), request.max_iter,
+            request.seed,
+        )  # fmt: skip
+        fit = solver.fit()
     return replace(fit, mixture=fit.mixture.take(np.argsort(-fit.mixture.weights, kind="stable"))), sweeps
 
 
@@ -176,11 +173,8 @@ def log_joint(
         source, 0, np.dtype(np.float64), "error", None, scaling, planned.partitions, planned.slab_length
     )  # fmt: skip
     sweeps = Sweeps(matrix, threads, progress)
-    try:
-        with curing_gaps(CURE):
-            pieces, _ = sweeps.run(LogJoint(mixture), "density", check=True)
-    finally:
-        sweeps.rest()
+    with curing_gaps(CURE):
+        pieces, _ = sweeps.run(LogJoint(mixture), "density", check=True)
     return np.concatenate(pieces)
 
 

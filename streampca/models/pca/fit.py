@@ -20,7 +20,7 @@ from streampca.sweep.matrix import Matrix, tile_dtype
 from streampca.sweep.memory import cut, footprint, memory_limit, process_bytes, thread_count, threads_that_fit
 from streampca.sweep.scaling import MISSING, SCALES, Scaling, check_choice
 from streampca.sweep.statistics import CrossProduct, Projection, Statistic
-from streampca.sweep.sweep import Sweeps, one_blas_thread
+from streampca.sweep.sweep import Sweeps
 
 DEFAULT_TOL = 1e-3
 # What users give, and how solvers call it.
@@ -210,7 +210,7 @@ def fit_components(source: Source, request: Request, extra_sweeps: int = 0) -> t
     sweeps = Sweeps(chosen.matrix(source, request.scale, request.missing), chosen.threads, request.progress)
     full: Array | None = None
     try:
-        with one_blas_thread:
+        with sweeps:
             solution, tiles = _solved(chosen, sweeps, wanted)
             used = _used(solution.scaling)
             if used is not None and used.sum() < len(solution.values):
@@ -218,8 +218,6 @@ def fit_components(source: Source, request: Request, extra_sweeps: int = 0) -> t
             components, scores, certificate = _both_sides(sweeps, solution, used, tiles)
     except SamplesLeftOut as error:
         full = error.full
-    finally:
-        sweeps.rest()
     if full is not None:
         spent, n_bytes = sweeps.seconds, sweeps.bytes_read
         # What was kept of the data goes before the next fit plans its memory.
@@ -500,7 +498,6 @@ def scores_of(
     if found.scores is not None:
         return found.scores, found
     scores, _ = project_matrix(sweeps, found, check=False, sink=sink)
-    sweeps.rest()
     return scores, replace(found, sweep_seconds=tuple(sweeps.seconds), bytes_read=sweeps.bytes_read)
 
 

@@ -101,12 +101,10 @@ def fit_regression(source: Source, targets: Targets, request: RegressionRequest)
     solver: Any = chosen.solver
     full: Array | None = None
     try:
-        with one_blas_thread:
+        with sweeps:
             solution = solver.solve(sweeps, design)
     except SamplesLeftOut as error:
         full = error.full
-    finally:
-        sweeps.rest()
     if full is not None:
         spent, n_bytes = sweeps.seconds, sweeps.bytes_read
         del sweeps, chosen

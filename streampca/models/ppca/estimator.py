@@ -66,7 +66,6 @@ class LatentEstimator(Estimator):
             self._found, sweeps = fit_latent(source, request)
         if scores or self._found.posterior is not None:
             self._found = with_posterior(self._found, sweeps)
-        sweeps.rest()
         self._set_attributes(source, sweeps.matrix.source)
         return sweeps.matrix.source
 

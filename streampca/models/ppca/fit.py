@@ -444,11 +444,8 @@ def _fit_em(
 
     n_values = int((found.n_samples - found.missing).sum())
     em = EM(iteration, n_values, request.tol, request.max_iter, request.accelerate, ROUNDING[sweeps.matrix.dtype], tell)
-    try:
-        with one_blas_thread:
-            return em.fit(start)
-    finally:
-        sweeps.rest()
+    with sweeps:
+        return em.fit(start)
 
 
 def _not_converged(fit: Fit, request: LatentRequest) -> str:
@@ -499,7 +496,6 @@ def with_posterior(latent: Latent, sweeps: Sweeps, sink: Callable[[int, Array, A
     posterior, empty, before = latent.posterior, 0, sweeps.bytes_read
     if posterior is None:
         posterior, _, observed = infer(sweeps, latent.factors, bool(latent.missing.any()), sink)
-        sweeps.rest()
         empty = int((observed == 0).sum())
     elif latent.missing.any():
         empty = int((posterior.deviation > 1 - 1e-12).all(axis=1).sum())
@@ -553,11 +549,8 @@ def _inferring(
     gaps = missing == "model" and source.dtype.kind == "f"
     dtype = np.result_type(tile_dtype(source.dtype), latent.tile_dtype)
     sweeps = latent_sweeps(source, latent.n_components, gaps, latent.scaling, dtype, memory, progress)
-    try:
-        with curing_gaps(CURE), one_blas_thread:
-            yield sweeps, gaps
-    finally:
-        sweeps.rest()
+    with curing_gaps(CURE), sweeps:
+        yield sweeps, gaps
 
 
 @dataclass
@@ -623,7 +616,6 @@ def choose_by_held_out(source: Source, request: LatentRequest, most: int, spent:
         fit = _fit_em(left_in, start, part, squares, True, request)
         curve.append(infer(whole, fit.factors, True)[1] - infer(left_in, fit.factors, True)[1])
         for sweeps in (left_in, whole):
-            sweeps.rest()
             spent.add(sweeps.seconds, sweeps.bytes_read)
         if k - 1 - int(np.argmax(np.sum(curve, axis=1))) >= PATIENCE:
             break

@@ -112,19 +112,19 @@ def _row_seconds(matrix: Matrix, statistic: Statistic, threads: int, merge: floa
     # Loads what is not loaded yet, and tells how much is enough.
     shortest = max(matrix.slab_length, statistic.tile_length(matrix.n_full, matrix.dtype.itemsize))
     guess = sweeps(_pieces(matrix, threads, shortest))
-    whole = _seconds(lambda: once(guess, True))
-    enough = int(CALIBRATION_SECONDS / timed(guess, False))
-    guess.rest()
+    with guess:
+        whole = _seconds(lambda: once(guess, True))
+        enough = int(CALIBRATION_SECONDS / timed(guess, False))
     piece = sweeps(_pieces(matrix, threads, enough))
     first, later = [], []
-    for i in range(REPEATS):
-        # Only solvers that sweep again have others than the first.
-        if i < 2 or dense:
-            piece.matrix = replace(piece.matrix, scaling=None)
-            first.append(timed(piece, True))
-        if not dense:
-            later.append(timed(piece, False))
-    piece.rest()
+    with piece:
+        for i in range(REPEATS):
+            # Only solvers that sweep again have others than the first.
+            if i < 2 or dense:
+                piece.matrix = replace(piece.matrix, scaling=None)
+                first.append(timed(piece, True))
+            if not dense:
+                later.append(timed(piece, False))
     rows = sum(stop - start for start, stop in guess.matrix.partitions)
     return min(later or first), min(first), max(0.0, whole - rows * min(first))
 

@@ -626,7 +626,7 @@ def draw_kernel_data(trial: Trial, kind: str) -> tuple[Array, dict[str, Any]]:
     return x, {"gamma": trial.pick({"scale": 3, "median": 3, 0.01: 1, 1.0: 1}), "random_state": 0}
 
 
-def fit_kernel(trial: Trial) -> None:
+def fit_kernel_pca(trial: Trial) -> None:
     x, options = draw_kernel_data(trial, "any, KernelPCA")
     kernel = trial.pick({"rbf": 2, "poly": options["gamma"] != "median"})
     options |= {
@@ -663,7 +663,7 @@ KINDS: dict[Callable[[Trial], None], float] = {
     partial(fit_batches, sketch=True): 4,
     fit_pcr: 6,
     fit_bed: 4,
-    fit_kernel: 4,
+    fit_kernel_pca: 4,
     fit_fourier: 1,
 }
 

@@ -13,7 +13,7 @@ from streampca._typing import Array
 from streampca.demos.base import Teller
 from streampca.demos.simulate_faces import simulate_faces
 from streampca.errors import InputError
-from streampca.models.pca.fit import Components, Request, distances, fit_components, project
+from streampca.models.pca.fit import PCAFit, Request, distances, fit_pca, project
 from streampca.progress import Progress
 from streampca.report.print_images import draw_gallery, draw_reconstructions, draw_rows
 from streampca.results.store import FAR, load, pca_to_store, writing
@@ -122,7 +122,7 @@ def _judge(faces: _Faces, k: int, picture: Path, say: Say) -> None:
     noise, right, far = [], [], []
     drawn: dict[str, Array] = {}
     for train, test in faces.folds():
-        found, _ = fit_components(open_source(faces.rows[train]), Request(k))
+        found, _ = fit_pca(open_source(faces.rows[train]), Request(k))
         given = faces.rows[test].astype(np.float32)
         noisy = given + NOISE * rng.standard_normal(given.shape, np.float32)
         clean = _projected(noisy, found)
@@ -162,15 +162,15 @@ def _judge(faces: _Faces, k: int, picture: Path, say: Say) -> None:
     draw_rows(drawn, picture, f"Noise of deviation {NOISE:g} on faces that were not fitted")
 
 
-def _scores(rows: Array, found: Components) -> Array:
+def _scores(rows: Array, found: PCAFit) -> Array:
     return project(open_source(rows), found, "error")[0]
 
 
-def _distance(rows: Array, found: Components) -> Array:
+def _distance(rows: Array, found: PCAFit) -> Array:
     return distances(*project(open_source(rows), found, "error"))
 
 
-def _projected(rows: Array, found: Components) -> Array:
+def _projected(rows: Array, found: PCAFit) -> Array:
     return _scores(rows, found) @ found.components + found.mean
 
 

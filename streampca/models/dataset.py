@@ -15,10 +15,10 @@ import numpy as np
 
 from streampca._typing import Array
 from streampca.errors import InputError
-from streampca.models.kernel_pca.record import KernelComponents
+from streampca.models.kernel_pca.record import KernelPCAFit
 from streampca.models.pca.accumulator import Summary
-from streampca.models.pca.fit import Components
-from streampca.models.ppca.fit import Latent
+from streampca.models.pca.fit import PCAFit
+from streampca.models.ppca.fit import PPCAFit
 from streampca.sources import Axis
 from streampca.sweep.statistics import Moments
 
@@ -38,9 +38,7 @@ def error_name(method: str | None) -> str:
     return "estimate" if method == "none" else "certificate"
 
 
-def pca_variables(
-    found: Components, samples: Axis, features: Axis, scores: Array | None
-) -> tuple[Variables, Variables]:
+def pca_variables(found: PCAFit, samples: Axis, features: Axis, scores: Array | None) -> tuple[Variables, Variables]:
     """Return variables and coordinates, each with its dimensions; features unstacked into those that they came from."""
     k = len(found.components)
     component = ("component",)
@@ -64,7 +62,7 @@ def pca_variables(
     return variables, coords
 
 
-def latent_variables(found: Latent, samples: Axis, features: Axis) -> tuple[Variables, Variables]:
+def latent_variables(found: PPCAFit, samples: Axis, features: Axis) -> tuple[Variables, Variables]:
     """Return variables and coordinates of a latent model; with those of its samples, where the fit gave them."""
     k = found.n_components
     component = ("component",)
@@ -104,7 +102,7 @@ def latent_variables(found: Latent, samples: Axis, features: Axis) -> tuple[Vari
 
 
 def kernel_variables(
-    found: KernelComponents, samples: Axis, features: Axis, scores: Array | None
+    found: KernelPCAFit, samples: Axis, features: Axis, scores: Array | None
 ) -> tuple[Variables, Variables]:
     """Return variables and coordinates of kernel components; landmarks in units of the data."""
     solution, sizes = found.solution, features.sizes
@@ -203,7 +201,7 @@ def as_dataset(variables: Variables, coords: Variables, attributes: Mapping[str,
     return dataset
 
 
-def provenance(found: Components, name: str, fingerprint: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+def provenance(found: PCAFit, name: str, fingerprint: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return where a result comes from, as attributes that any Zarr reader can show."""
     return {
         **_origin(found, "pca", name, fingerprint, parameters),
@@ -214,7 +212,7 @@ def provenance(found: Components, name: str, fingerprint: str, parameters: Mappi
     }
 
 
-def latent_attributes(found: Latent, name: str, fingerprint: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+def latent_attributes(found: PPCAFit, name: str, fingerprint: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return where a latent model comes from, and what is one number of it."""
     own = isinstance(found.factors.noise, np.ndarray)
     more: dict[str, Any] = {} if own else {"noise_variance": found.factors.noise}
@@ -233,7 +231,7 @@ def latent_attributes(found: Latent, name: str, fingerprint: str, parameters: Ma
 
 
 def kernel_attributes(
-    found: KernelComponents, name: str, fingerprint: str, parameters: Mapping[str, Any]
+    found: KernelPCAFit, name: str, fingerprint: str, parameters: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return where kernel components come from, and what is one number of them."""
     kernel, solution = found.kernel, found.solution
@@ -262,7 +260,7 @@ def kernel_attributes(
 
 
 def _origin(
-    found: Components | Latent | KernelComponents, kind: str, name: str, fingerprint: str, parameters: Mapping[str, Any]
+    found: PCAFit | PPCAFit | KernelPCAFit, kind: str, name: str, fingerprint: str, parameters: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return what results of all kinds say of where they come from."""
     return {

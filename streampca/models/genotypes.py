@@ -10,7 +10,7 @@ import numpy as np
 
 from streampca._typing import Array
 from streampca.errors import InputError
-from streampca.models.pca.fit import Components, also_spent, project
+from streampca.models.pca.fit import PCAFit, also_spent, project
 from streampca.progress import Progress, logger, silent
 from streampca.sources import Source
 from streampca.sources.genotypes import chromosome
@@ -170,7 +170,7 @@ def _turn(fitted: tuple[str, str], found: tuple[str, ...]) -> bool | None:
     return None
 
 
-def matching_part(found: Components, match: Match) -> Components:
+def matching_part(found: PCAFit, match: Match) -> PCAFit:
     """Return the components of the variants that match, for data that count the alleles as the new ones do."""
     assert found.scale is not None
     sign = np.where(match.flipped, -1.0, 1.0)
@@ -180,7 +180,7 @@ def matching_part(found: Components, match: Match) -> Components:
 
 
 def project_genotypes(
-    source: Source, found: Components, match: Match, *, projection: str = "oadp", memory: Any = None,
+    source: Source, found: PCAFit, match: Match, *, projection: str = "oadp", memory: Any = None,
     progress: Progress = silent,
 ) -> Array:  # fmt: skip
     """Return the scores of new samples, as `placed_genotypes` does."""
@@ -188,7 +188,7 @@ def project_genotypes(
 
 
 def placed_genotypes(
-    source: Source, found: Components, match: Match, *, projection: str = "oadp", memory: Any = None,
+    source: Source, found: PCAFit, match: Match, *, projection: str = "oadp", memory: Any = None,
     progress: Progress = silent,
 ) -> tuple[Array, Array]:  # fmt: skip
     """Return the scores of new samples, and how far each is from the space of the components; one sweep.

@@ -35,7 +35,7 @@ from streampca.models.dataset import (
     provenance,
 )
 from streampca.models.genotypes import VARIANT_LABELS, fit_genotypes
-from streampca.models.kernel_pca.fit import fit_kernel
+from streampca.models.kernel_pca.fit import fit_kernel_pca
 from streampca.models.kernel_pca.preimages import (
     RESTORED_ROWS,
     KernelDenoiser,
@@ -43,21 +43,21 @@ from streampca.models.kernel_pca.preimages import (
     RidgeMap,
     check_invertible,
 )
-from streampca.models.kernel_pca.record import KernelComponents, KernelRequest, kernel_scores, kernel_sweeps
+from streampca.models.kernel_pca.record import KernelPCAFit, KernelRequest, kernel_scores, kernel_sweeps
 from streampca.models.pca.fit import (
-    Components,
+    PCAFit,
     Request,
     check_width,
     distances,
-    fit_components,
+    fit_pca,
     linear_sweeps,
     project,
     scores_of,
 )
 from streampca.models.ppca.fit import (
-    Latent,
     LatentRequest,
-    fit_latent,
+    PPCAFit,
+    fit_ppca,
     infer_latent,
     with_posterior,
 )
@@ -213,7 +213,7 @@ def _writer(store: Path, names: tuple[str, ...], matrix: Matrix, k: int) -> Rows
 def pca_to_store(
     source: Source, request: Request, store: Path, parameters: Mapping[str, Any],
     find_outliers: str | None = None, outlier_rounds: int = 5,
-) -> tuple[Components, dict[str, Any]]:  # fmt: skip
+) -> tuple[PCAFit, dict[str, Any]]:  # fmt: skip
     """Find the components of a source, and write them with the scores of its samples to a store.
 
     Cut along samples, each task writes the scores of its partition, so that they need not fit in memory either.
@@ -224,7 +224,7 @@ def pca_to_store(
     if source.is_genotypes:
         found, sweeps, apart = fit_genotypes(source, request, find_outliers=find_outliers, rounds=outlier_rounds)
     else:
-        found, sweeps = fit_components(source, request, extra_sweeps=1)
+        found, sweeps = fit_pca(source, request, extra_sweeps=1)
     matrix = sweeps.matrix
     writer = None if found.scores is not None else _writer(store, ("scores",), matrix, len(found.components))
     scores, found = scores_of(found, sweeps, writer)
@@ -241,14 +241,14 @@ def pca_to_store(
 def latent_to_store(
     source: Source, request: LatentRequest, store: Path, parameters: Mapping[str, Any],
     find_outliers: str | None = None, outlier_rounds: int = 5,
-) -> tuple[Latent, dict[str, Any]]:  # fmt: skip
+) -> tuple[PPCAFit, dict[str, Any]]:  # fmt: skip
     """Fit probabilistic PCA or factor analysis, and write it with what is known of its samples to a store."""
     started = time.monotonic()
     apart = None
     if source.is_genotypes:
         found, sweeps, apart = fit_genotypes(source, request, find_outliers=find_outliers, rounds=outlier_rounds)
     else:
-        found, sweeps = fit_latent(source, request)
+        found, sweeps = fit_ppca(source, request)
     matrix = sweeps.matrix
     names = ("scores", "score_deviation")
     writer = None if found.posterior is not None else _writer(store, names, matrix, found.n_components)
@@ -268,10 +268,10 @@ def latent_to_store(
 
 def kernel_to_store(
     source: Source, request: KernelRequest, store: Path, parameters: Mapping[str, Any]
-) -> tuple[KernelComponents, dict[str, Any]]:
+) -> tuple[KernelPCAFit, dict[str, Any]]:
     """Fit kernel PCA, and write it with the scores of its samples to a store, as `pca_to_store` does."""
     started = time.monotonic()
-    found, sweeps = fit_kernel(source, request)
+    found, sweeps = fit_kernel_pca(source, request)
     writer = _writer(store, ("scores",), sweeps.matrix, len(found.explained_variance))
     scores = kernel_scores(found, sweeps, sink=writer)
     found = replace(
@@ -283,7 +283,7 @@ def kernel_to_store(
     return found, attributes
 
 
-def kernel_in(result: xarray.Dataset) -> KernelComponents:
+def kernel_in(result: xarray.Dataset) -> KernelPCAFit:
     """Return the kernel components that a result holds."""
     a = result.attrs
     if a["kernel_is_function"]:
@@ -315,7 +315,7 @@ def kernel_in(result: xarray.Dataset) -> KernelComponents:
         rank=int(a["rank"]),
         advice="",
     )
-    return KernelComponents(
+    return KernelPCAFit(
         kernel=Kernel(str(a["kernel"]), float(a["gamma"]), float(a["degree"]), float(a["coef0"])),
         points=points,
         fourier=fourier,
@@ -334,7 +334,7 @@ def kernel_in(result: xarray.Dataset) -> KernelComponents:
     )
 
 
-def latent_in(result: xarray.Dataset) -> Latent:
+def latent_in(result: xarray.Dataset) -> PPCAFit:
     """Return the latent model that a result holds."""
     kind, values = result.attrs.get("kind"), {name: result[name].values for name in ("mean", "scale", "missing")}
     if kind not in ("ppca", "factor_analysis"):
@@ -344,7 +344,7 @@ def latent_in(result: xarray.Dataset) -> Latent:
     lengths = np.sqrt(np.maximum(result["explained_variance"].values - noise, 0.0)) if kind == "ppca" else 1.0
     mean = values["mean"].ravel()
     attributes, error = result.attrs, error_in(result)
-    return Latent(
+    return PPCAFit(
         factors=Factors(components.T * lengths, np.zeros(len(mean)), noise),
         scaling=Scaling(mean, values["scale"].ravel()),
         likelihoods=tuple(result["log_likelihood"].values.tolist()),
@@ -367,7 +367,7 @@ def latent_in(result: xarray.Dataset) -> Latent:
 
 
 def impute_to_store(
-    source: Source, latent: Latent, path: Path, overwrite: bool, attributes: Mapping[str, Any],
+    source: Source, latent: PPCAFit, path: Path, overwrite: bool, attributes: Mapping[str, Any],
     memory: Any = None, progress: Progress = silent,
 ) -> int:  # fmt: skip
     """Write the data with each missing value at its mean given the values that its sample has; returns how many.
@@ -537,12 +537,12 @@ def scores_variables(
     return variables, coords, {"format_version": FORMAT_VERSION, "kind": "scores", **attributes}
 
 
-def components_in(result: xarray.Dataset) -> Components:
+def components_in(result: xarray.Dataset) -> PCAFit:
     """Return the components that a result of PCA holds; features of several dimensions as one."""
     values: dict[str, Any] = {name: result[name].values.ravel() for name in ("mean", "scale", "missing")}
     method = certificate_method(result.attrs)
     assert method is not None
-    return Components(
+    return PCAFit(
         **values,
         certificate=result[error_name(method)].values,
         certificate_method=method,

@@ -9,7 +9,7 @@ from typing import Any
 
 from streampca.errors import InputError
 from streampca.files import text_paths
-from streampca.models.kernel_pca.fit import kernel_plan
+from streampca.models.kernel_pca.fit import plan_kernel_pca
 from streampca.models.kernel_pca.record import KernelRequest
 from streampca.models.pca.fit import Request
 from streampca.models.ppca.fit import DEFAULT_ITERATIONS, LatentRequest
@@ -127,7 +127,7 @@ class Job:
     def plan(self) -> Plan:
         """Choose how to do it and count the cost, without reading."""
         if self.kind == "kpca":
-            return kernel_plan(self.data, self.request, extra_sweeps=1)
+            return plan_kernel_pca(self.data, self.request, extra_sweeps=1)
         chosen: Plan = self.request.plan(self.data, extra_sweeps=1)
         return chosen
 

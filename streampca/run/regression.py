@@ -13,8 +13,8 @@ from streampca._typing import Array
 from streampca.errors import InputError
 from streampca.models.genotypes import Match, match_variants
 from streampca.models.pcr.fit import (
-    Regression,
-    fit_regression,
+    PCRFit,
+    fit_pcr,
     predict_targets,
     regression_attributes,
     regression_variables,
@@ -37,14 +37,14 @@ PLINK_MISSING = -9
 def pcr_to_store(
     source: Source, targets: Targets, request: RegressionRequest, store: Path, parameters: Mapping[str, Any],
     kinds: Mapping[str, list[str]] | None = None,
-) -> tuple[Regression, dict[str, Any]]:  # fmt: skip
+) -> tuple[PCRFit, dict[str, Any]]:  # fmt: skip
     """Fit a principal component regression, and write it to a store; returns it, and the attributes of the result.
 
     Parameters
     ----------
     kinds : of each covariate that was text, what it may be, as `covariates_of` gives them.
     """
-    found, fitted = fit_regression(source, targets, request)
+    found, fitted = fit_pcr(source, targets, request)
     attributes = regression_attributes(found, source.name, source.fingerprint(), parameters)
     attributes["covariate_kinds"] = json.dumps(dict(kinds or {}))
     save(*regression_variables(found, *found.pca.axes(fitted)), attributes, store)
@@ -110,7 +110,7 @@ def _table(source: Source, text: str, what: str) -> tuple[Table, list[str]]:
     return read_table(path, source_ids(source.samples)), columns
 
 
-def regression_in(result: xarray.Dataset) -> Regression:
+def regression_in(result: xarray.Dataset) -> PCRFit:
     """Return the regression that a result holds."""
     if result.attrs.get("kind") != "pcr":
         raise InputError(
@@ -121,7 +121,7 @@ def regression_in(result: xarray.Dataset) -> Regression:
     covariates = result["covariate_coefficient"].values if "covariate" in result.sizes else np.empty((q, 0))
     names = (tuple(map(str, result[name].values)) if name in result.coords else () for name in ("target", "covariate"))
     target_names, covariate_names = names
-    return Regression(
+    return PCRFit(
         pca=components_in(result),
         names=target_names,
         covariate_names=covariate_names,

@@ -14,7 +14,7 @@ from genotype_helpers import random_calls, write_bed
 from helpers import peak_of, run
 
 from streampca import PCA, PPCA, FactorAnalysis, InputError, KernelPCA, load, open_source
-from streampca.models.kernel_pca.fit import fit_kernel
+from streampca.models.kernel_pca.fit import fit_kernel_pca
 from streampca.models.kernel_pca.record import KernelRequest, kernel_scores
 from streampca.results import store as results_module
 from streampca.results.store import kernel_in
@@ -105,7 +105,7 @@ def test_kpca_writes_what_the_estimator_finds(data, here, name, choose):
                           "r.zarr", "--quiet", "--json")  # fmt: skip
     assert code == 0, err
     said = json.loads(out)
-    found, sweeps = fit_kernel(
+    found, sweeps = fit_kernel_pca(
         open_source(data / name), KernelRequest(3, gamma=0.5, n_landmarks=40, landmarks=choose, seed=0)
     )
     expected = kernel_scores(found, sweeps)

@@ -26,7 +26,7 @@ from helpers import assert_orthonormal, assert_same_subspace, mev_shortfall, one
 from streampca import PCA, InputError, MemoryLimitError, open_genotypes
 from streampca.demos.simulate_genotypes import simulate_genotypes
 from streampca.models.genotypes import fit_genotypes
-from streampca.models.pca.fit import Components, Request, fit_components, not_distinguishable
+from streampca.models.pca.fit import PCAFit, Request, fit_pca, not_distinguishable
 from streampca.sources.plink1 import BedSource
 
 SOLVERS = ("gram", "krylov", "power")
@@ -69,7 +69,7 @@ def tenths(partitions):
 
 def fit(path, k=3, solver="auto", *, tol=1e-3, scale="auto", missing="auto", workers=None, **choice):
     with dask.config.set(num_workers=workers):
-        return fit_components(open_genotypes(path, **choice), Request(k, scale, missing, solver, tol))[0]
+        return fit_pca(open_genotypes(path, **choice), Request(k, scale, missing, solver, tol))[0]
 
 
 def assert_same_fit(a, b, rtol=1e-12):
@@ -197,7 +197,7 @@ def test_warm_start(many, true_of_many, monkeypatch, keep_rows, tol):
     assert len(plan.cut.partitions) > 8
     assert plan.solver.warm_start
     assert plan.solver.keep_rows == keep_rows
-    found, sweeps = fit_components(open_genotypes(many), request)
+    found, sweeps = fit_pca(open_genotypes(many), request)
     assert sweeps.warm_seconds > 0
     assert found.converged
     assert mev_shortfall(true_of_many.vectors[:3], unit_scores(found.scores)) < (1e-10 if tol == 1e-6 else 1e-3)
@@ -497,8 +497,8 @@ def test_mind(gappy, tmp_path, solver):
     full = np.isnan(calls).mean(axis=1) <= 0.15
     assert full.sum() == 57
     for more in ({}, {"geno": 0.1, "maf": 0.02}):
-        found, sweeps = fit_components(open_genotypes(path, mind=0.15, **more), Request(2, solver=solver))
-        expected, direct = fit_components(
+        found, sweeps = fit_pca(open_genotypes(path, mind=0.15, **more), Request(2, solver=solver))
+        expected, direct = fit_pca(
             open_genotypes(without(path, tmp_path, full, ALL), **more), Request(2, solver=solver)
         )
         assert_same_fit(found, expected)
@@ -669,7 +669,7 @@ def test_maf_geno_and_mind_keep_what_plink2_keeps(gappy, tmp_path):
     arguments = ("--mind", 0.15, "--geno", 0.1, "--maf", 0.05)
     plink2("--bfile", "gappy", *arguments, "--write-snplist", "--write-samples", "--out", "p", cwd=tmp_path)
     source = open_genotypes(path, mind=0.15, geno=0.1, maf=0.05)
-    found, sweeps = fit_components(source, Request(2))
+    found, sweeps = fit_pca(source, Request(2))
     samples, variants = found.axes(sweeps.matrix.source)
     assert variants.coords["variant_id"][1].tolist() == (tmp_path / "p.snplist").read_text().split()
     assert samples.coords["iid"][1].tolist() == table(tmp_path / "p.id")["IID"].tolist()
@@ -732,7 +732,7 @@ def test_reads_are_counted(cohort, counted, solver):
 @pytest.mark.usefixtures("small_partitions")
 def test_warm_start_reads_a_tenth(many, counted):
     size = many.stat().st_size - 3
-    found, sweeps = fit_components(open_genotypes(many), Request(3, solver="krylov"))
+    found, sweeps = fit_pca(open_genotypes(many), Request(3, solver="krylov"))
     warm = found.bytes_read - found.n_sweeps * size
     tenth = sum(b - a for a, b in tenths(sweeps.matrix.partitions)) * size // 24_000
     assert found.bytes_read == sum(counted)
@@ -759,7 +759,7 @@ def test_filters_read_no_more_than_the_file(cohort, counted):
 @pytest.mark.parametrize("solver", ["auto", *SOLVERS])
 def test_too_little_memory_is_refused_before_reading(cohort, counted, solver):
     with pytest.raises(MemoryLimitError) as error:
-        fit_components(open_genotypes(cohort), Request(3, solver=solver, memory="20MB"))
+        fit_pca(open_genotypes(cohort), Request(3, solver=solver, memory="20MB"))
     assert "raise the limit" in one_line(error)
     assert counted == []
 
@@ -915,9 +915,9 @@ def test_more_of_the_estimator_on_genotypes(odd):
 def made(values, following, m=20_000, n=1000, genotypes=True):
     """Components of which only the eigenvalues matter."""
     blank = np.zeros(m)
-    blanks = dict.fromkeys((field.name for field in fields(Components)), blank)
+    blanks = dict.fromkeys((field.name for field in fields(PCAFit)), blank)
     known = {"explained_variance": np.array(values, float), "n_samples": n}
-    return Components(**(blanks | known | {"genotypes": genotypes, "following": following, "used": None}))
+    return PCAFit(**(blanks | known | {"genotypes": genotypes, "following": following, "used": None}))
 
 
 # 20,000 variants: an eigenvalue has a sampling error of a hundredth of itself.
@@ -971,7 +971,7 @@ def test_fit_genotypes_is_fit_components_with_notes(cohort):
     source, request = open_genotypes(cohort), Request(3, solver="gram")
     found, _, apart = fit_genotypes(source, request)
     assert apart is None
-    plain = fit_components(source, request)[0]
+    plain = fit_pca(source, request)[0]
     assert_same_bits(found, plain)
     assert replace(found, notes=()).notes == ()
     assert set(plain.notes) <= set(found.notes)

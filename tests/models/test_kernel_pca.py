@@ -667,11 +667,11 @@ def test_too_little_memory_is_refused_before_reading_with_the_least_needed(monke
     assert "300 MB is allowed" in text
     least = int(text.split("raise the limit to ")[1].split("MB")[0])
     request = models.KernelRequest(10, n_landmarks=2000, memory=f"{least}MB")
-    plan = models.kernel_plan(source, request)
+    plan = models.plan_kernel_pca(source, request)
     assert 150 << 20 < plan.peak_bytes <= least * 1e6
     # More landmarks need more.
     with pytest.raises(MemoryLimitError):
-        models.kernel_plan(source, models.KernelRequest(10, n_landmarks=3000, memory=f"{least}MB"))
+        models.plan_kernel_pca(source, models.KernelRequest(10, n_landmarks=3000, memory=f"{least}MB"))
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import zarr
 from helpers import falling, matrix_with_spectrum
 
 from streampca import PCA, open_source
-from streampca.models.pca.fit import Request, fit_components
+from streampca.models.pca.fit import Request, fit_pca
 from streampca.sweep.sweep import active_client
 
 ENGINES = ("covariance", "gram", "krylov")
@@ -31,7 +31,7 @@ def stored(tmp_path, solver, dtype=np.float32):
 def found_by(given, solver, workers, **options):
     request = Request(4, solver=solver, tol=options.pop("tol", 1e-3), **options)
     with dask.config.set(num_workers=workers):
-        found, sweeps = fit_components(open_source(given), request)
+        found, sweeps = fit_pca(open_source(given), request)
     assert len(sweeps.matrix.partitions) > 4
     return found
 

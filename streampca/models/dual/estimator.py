@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from streampca._typing import Array
 from streampca.errors import InputError, curing_gaps
 from streampca.models.base import Opener, like
-from streampca.models.pca.fit import DEFAULT_TOL, Request, fit_components, scores_of
+from streampca.models.pca.fit import DEFAULT_TOL, Request, fit_pca, scores_of
 from streampca.models.ppca.choose import closed_likelihood
 from streampca.models.ppca.fit import LatentRequest
 from streampca.progress import Progress, silent
@@ -106,7 +106,7 @@ class DualPPCA(Opener):
             k, self.scale, "auto", self.solver, self.tol, self.memory, self._seed(), progress=self.progress or silent
         )
         with curing_gaps("fill them, or use PPCA, which models them"):
-            found, sweeps = fit_components(source, request, extra_sweeps=1)
+            found, sweeps = fit_pca(source, request, extra_sweeps=1)
         scores, found = scores_of(found, sweeps)
         n, d = found.n_samples, len(found.mean)
         values = found.explained_variance * (n - 1) / d

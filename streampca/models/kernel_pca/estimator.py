@@ -13,13 +13,13 @@ from streampca._typing import Array
 from streampca.errors import InputError, curing_gaps
 from streampca.models.base import Estimator, like, samples_like, scaled_block
 from streampca.models.dataset import as_dataset, kernel_attributes, kernel_variables
-from streampca.models.kernel_pca.fit import fit_kernel
+from streampca.models.kernel_pca.fit import fit_kernel_pca
 from streampca.models.kernel_pca.preimages import RESTORED_ROWS, KernelDenoiser, Scores, pre_images
 from streampca.models.kernel_pca.record import (
     CURE,
     DEFAULT_LANDMARKS,
     DEFAULT_TARGET,
-    KernelComponents,
+    KernelPCAFit,
     KernelRequest,
     finite_scores,
     kernel_scores,
@@ -117,7 +117,7 @@ class KernelPCA(Estimator):
     True
     """
 
-    _found: KernelComponents
+    _found: KernelPCAFit
     _scores: Array | None
 
     def __init__(
@@ -188,7 +188,7 @@ class KernelPCA(Estimator):
             self.target, self.scale, self.missing, self.fit_inverse_transform, self.alpha, self.memory, self._seed(),
             self.progress or silent,
         )  # fmt: skip
-        self._found, sweeps = fit_kernel(source, request)
+        self._found, sweeps = fit_kernel_pca(source, request)
         self._set_attributes(source)
         return sweeps
 
@@ -299,7 +299,7 @@ class KernelPCA(Estimator):
         return self.n_components_
 
 
-def _block_scores(block: Array, *, found: KernelComponents, missing: str) -> Array:
+def _block_scores(block: Array, *, found: KernelPCAFit, missing: str) -> Array:
     """Return the scores of one block of a lazy array."""
     T = scaled_block(block, found.scaling, found.tile_dtype, missing)
     scores = Scores.of(found.map, found.solution, T.dtype)

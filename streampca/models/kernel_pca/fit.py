@@ -10,7 +10,7 @@ import numpy as np
 from streampca._typing import Array
 from streampca.errors import InputError, MemoryLimitError, curing_gaps
 from streampca.models.kernel_pca.preimages import MOST_ANCHORS, fit_ridge
-from streampca.models.kernel_pca.record import CURE, DEFAULT_LANDMARKS, KernelComponents, KernelRequest
+from streampca.models.kernel_pca.record import CURE, DEFAULT_LANDMARKS, KernelPCAFit, KernelRequest
 from streampca.models.pca.fit import signed
 from streampca.progress import logger
 from streampca.solvers.base import NeedsFloat64, Wanted, know_scaling
@@ -110,7 +110,7 @@ def plan_kernel(
     return planned, need, threads_that_fit(need, limit, min(thread_count(), len(planned.partitions)), what)
 
 
-def kernel_plan(source: Source, request: KernelRequest, extra_sweeps: int = 0) -> Plan:
+def plan_kernel_pca(source: Source, request: KernelRequest, extra_sweeps: int = 0) -> Plan:
     """Count the cost, without reading; of "auto" that of the default number of landmarks."""
     request.check(source)
     n, d = source.shape
@@ -130,7 +130,7 @@ def kernel_plan(source: Source, request: KernelRequest, extra_sweeps: int = 0) -
     )  # fmt: skip
 
 
-def fit_kernel(source: Source, request: KernelRequest) -> tuple[KernelComponents, Sweeps]:
+def fit_kernel_pca(source: Source, request: KernelRequest) -> tuple[KernelPCAFit, Sweeps]:
     """Fit kernel PCA; returns it, and the sweeps over the inputs to go on with."""
     started = time.monotonic()
     request.check(source)
@@ -162,7 +162,7 @@ class _Fit:
         self.kernel: Kernel | None = None
         self.notes: list[str] = []
 
-    def run(self, m: int) -> KernelComponents:
+    def run(self, m: int) -> KernelPCAFit:
         """Learn the inputs, choose the features, find the components."""
         request = self.request
         if request.learns_moments:
@@ -279,7 +279,7 @@ class _Fit:
             logger.info("float32 tiles are not precise enough for this kernel; using float64")
             self.sweeps.matrix = replace(self.sweeps.matrix, dtype=np.dtype(np.float64))
 
-    def _with_landmarks(self, m: int) -> KernelComponents:
+    def _with_landmarks(self, m: int) -> KernelPCAFit:
         request = self.request
         self._cut_for(m)
         kernel, sample, others = self._samples(m)
@@ -318,7 +318,7 @@ class _Fit:
             return kmeans_landmarks(self.sweeps, seed_centres(sample, m, request.seed), request.seed)
         return leverage_landmarks(self.sweeps, kernel, sample, m, request.seed)
 
-    def _with_fourier(self, m: int) -> KernelComponents:
+    def _with_fourier(self, m: int) -> KernelPCAFit:
         request = self.request
         kernel, _, sample = self._samples(m)
         frequencies = draw_frequencies(kernel, m // 2, self.d, request.seed)
@@ -351,7 +351,7 @@ class _Fit:
 
     def _found(
         self, kernel: Kernel, points: Array, solution: KernelSolution, method: str, samples: Array | None = None
-    ) -> KernelComponents:
+    ) -> KernelPCAFit:
         """Return the components, the largest weight of each positive; `samples` are some, if points are none."""
         sweeps = self.sweeps
         assert sweeps.matrix.scaling is not None
@@ -359,7 +359,7 @@ class _Fit:
             solution = solution.without_null()
         solution = replace(solution, weights=signed(solution.weights.T).T)
         advice = joined(solution.advice, _too_few(kernel, solution, method))
-        found = KernelComponents(
+        found = KernelPCAFit(
             kernel, points, method == "fourier", solution, sweeps.matrix.scaling, self.missing, self.n,
             str(sweeps.matrix.dtype), (), 0, 0.0, advice, method, notes=tuple(self.notes),
         )  # fmt: skip

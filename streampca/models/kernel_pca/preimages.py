@@ -27,7 +27,7 @@ from streampca.sweep.statistics import Statistic
 from streampca.sweep.sweep import Sweeps
 
 if TYPE_CHECKING:
-    from streampca.models.kernel_pca.record import KernelComponents
+    from streampca.models.kernel_pca.record import KernelPCAFit
 
 
 # Rows that are scored or denoised at a time: their features stay near the cache.
@@ -146,7 +146,7 @@ def _gamma_of(anchors: Array) -> float:
     return 1 / (2 * spread) if spread > 0 else 1.0
 
 
-def check_invertible(found: KernelComponents) -> None:
+def check_invertible(found: KernelPCAFit) -> None:
     """Refuse a model that has no way back to samples."""
     name = found.kernel.name
     if found.ridge is None and (found.fourier or name not in ("linear", "rbf")):
@@ -156,7 +156,7 @@ def check_invertible(found: KernelComponents) -> None:
         )
 
 
-def pre_images(found: KernelComponents, scores: Array, start: Array | None = None) -> Array:
+def pre_images(found: KernelPCAFit, scores: Array, start: Array | None = None) -> Array:
     """Return samples, centred and scaled as the inputs are, whose images are near to what the scores say.
 
     Parameters
@@ -205,11 +205,11 @@ def fixed_point(kernel: Kernel, points: Array, weights: Array, start: Array) -> 
 class KernelDenoiser:
     """What kernel PCA makes of rows of inputs: pre-images of their projections, in units of the data."""
 
-    found: KernelComponents
+    found: KernelPCAFit
     scores: Scores
 
     @classmethod
-    def of(cls, found: KernelComponents, dtype: Any) -> KernelDenoiser:
+    def of(cls, found: KernelPCAFit, dtype: Any) -> KernelDenoiser:
         """Return what denoises tiles of a type."""
         ridge = found.ridge
         if ridge is not None:

@@ -131,7 +131,7 @@ def _is_number(value: object) -> bool:
 
 
 @dataclass(frozen=True)
-class KernelComponents:
+class KernelPCAFit:
     """Components in feature space, with all that is known of them.
 
     Attributes
@@ -228,7 +228,7 @@ class _Checked:
 
 
 def kernel_scores(
-    found: KernelComponents, sweeps: Sweeps, check: bool = False, sink: Callable[[int, Array], None] | None = None
+    found: KernelPCAFit, sweeps: Sweeps, check: bool = False, sink: Callable[[int, Array], None] | None = None
 ) -> Array:
     """Sweep for the scores of the samples of a matrix of inputs; into the sink, if given."""
     dtype = sweeps.matrix.dtype
@@ -245,7 +245,7 @@ def finite_scores(scores: Array) -> Array:
 
 
 def kernel_sweeps(
-    source: Source, found: KernelComponents, missing: str, memory: Any, progress: Progress, what: str, held: int = 0
+    source: Source, found: KernelPCAFit, missing: str, memory: Any, progress: Progress, what: str, held: int = 0
 ) -> Sweeps:
     """Plan a sweep over new samples, whose tiles become features, then scores or samples again.
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from streampca._typing import Array
 from streampca.errors import InputError
-from streampca.models.pca.fit import Components, Request, signed
+from streampca.models.pca.fit import PCAFit, Request, signed
 from streampca.solvers.base import is_null, null_advice, shortfall, total_variance
 from streampca.solvers.certificate import MARGIN, Errors, Probe, certify, certify_matrix, draw_probes, float64_floor
 from streampca.solvers.dense import leading_pairs
@@ -132,7 +132,7 @@ def _cut(rows: Array, keep: int) -> tuple[Array, float]:
     return s[:keep, None] * vt[:keep], lost
 
 
-def components_of(summary: Summary, request: Request) -> Components:
+def components_of(summary: Summary, request: Request) -> PCAFit:
     """Return the principal components of what was summarised."""
     n, d = summary.n_samples, len(summary.moments.mean)
     wanted = request.wanted((n, d))
@@ -160,7 +160,7 @@ def components_of(summary: Summary, request: Request) -> Components:
     null = is_null(values, d)
     hint = "increase memory, so that more of the covariance can be kept"
     advice = shortfall(errors, null, wanted, Scaling(summary.moments.mean, scale), hint)
-    return Components(
+    return PCAFit(
         components=signed(vectors.T),
         explained_variance=values,
         certificate=errors.certificate,
@@ -196,7 +196,7 @@ def _with_probe(errors: Errors, summary: Summary, vectors: Array, smallest: floa
     return replace(errors, rounding=errors.rounding + rounding, method="probe")
 
 
-def summary_of(found: Components, summary: Summary | None) -> Summary:
+def summary_of(found: PCAFit, summary: Summary | None) -> Summary:
     """Return the summary behind fitted components, or say how to get one."""
     if summary is not None:
         return summary

@@ -18,10 +18,10 @@ from streampca.models.genotypes import fit_genotypes, matching_part, project_gen
 from streampca.models.pca.accumulator import Summary, combine_summaries, components_of, summarise, summary_of
 from streampca.models.pca.fit import (
     DEFAULT_TOL,
-    Components,
+    PCAFit,
     Request,
     check_width,
-    fit_components,
+    fit_pca,
     log_likelihood,
     project,
     scores_of,
@@ -104,7 +104,7 @@ class PCA(Estimator):
     True
     """
 
-    _found: Components
+    _found: PCAFit
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class PCA(Estimator):
         if source.is_genotypes:
             self._found, sweeps, _ = fit_genotypes(source, self._request())
         else:
-            self._found, sweeps = fit_components(source, self._request())
+            self._found, sweeps = fit_pca(source, self._request())
         self._summary: Summary | None = None
         self._set_attributes(sweeps.matrix.source, self._found.scores)
         return sweeps
@@ -442,18 +442,18 @@ class PCA(Estimator):
         return len(self._found.components)
 
 
-def _deviations(found: Components) -> Array:
+def _deviations(found: PCAFit) -> Array:
     """Return the standard deviation of each score; of directions without variance, one that is not zero."""
     deviation = np.sqrt(found.explained_variance)
     return np.asarray(np.maximum(deviation, np.finfo(np.float64).eps * deviation[0]))
 
 
-def _whitened(scores: Array, found: Components, whiten: bool) -> Array:
+def _whitened(scores: Array, found: PCAFit, whiten: bool) -> Array:
     """Return the scores divided by their standard deviation, if asked for."""
     return np.asarray(scores / _deviations(found).astype(scores.dtype)) if whiten else scores
 
 
-def _block_scores(block: Array, *, found: Components, missing: str, whiten: bool) -> Array:
+def _block_scores(block: Array, *, found: PCAFit, missing: str, whiten: bool) -> Array:
     """Return the scores of one block of a lazy array."""
     T = scaled_block(block, found.scaling, tile_dtype(block.dtype), missing)
     return _whitened(T @ found.components.T.astype(T.dtype), found, whiten)

@@ -89,9 +89,9 @@ class Request:
         number, fraction = check_components(self.n_components, shape)
         return Wanted(number, fraction, float(self.tol), CERTIFICATES[self.certificate])
 
-    def fit(self, source: Source) -> tuple[Components, Sweeps]:
+    def fit(self, source: Source) -> tuple[PCAFit, Sweeps]:
         """Find the principal components of a source."""
-        return fit_components(source, self)
+        return fit_pca(source, self)
 
     def plan(self, source: Source, extra_sweeps: int = 0) -> Plan:
         """Choose the solver and count the cost, without reading."""
@@ -105,7 +105,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Components:
+class PCAFit:
     """Principal components with all that is known of them.
 
     Attributes
@@ -170,7 +170,7 @@ class Components:
         """Centre and scale of the features."""
         return Scaling(self.mean, self.scale)
 
-    def leading(self, count: int) -> Components:
+    def leading(self, count: int) -> PCAFit:
         """Return the first so many components alone."""
         return replace(
             self, components=self.components[:count], explained_variance=self.explained_variance[:count],
@@ -201,7 +201,7 @@ class Components:
         return float(np.sqrt((self.n_samples - 1) / self.n_samples * left))
 
 
-def fit_components(source: Source, request: Request, extra_sweeps: int = 0) -> tuple[Components, Sweeps]:
+def fit_pca(source: Source, request: Request, extra_sweeps: int = 0) -> tuple[PCAFit, Sweeps]:
     """Find the principal components of a source; returns them, and the sweeps over it to go on with."""
     started = time.monotonic()
     asked, request = request, request.of(source)
@@ -222,7 +222,7 @@ def fit_components(source: Source, request: Request, extra_sweeps: int = 0) -> t
         spent, n_bytes = sweeps.seconds, sweeps.bytes_read
         # What was kept of the data goes before the next fit plans its memory.
         del sweeps, chosen
-        found, sweeps = fit_components(without_sparse(source, full), asked, extra_sweeps)
+        found, sweeps = fit_pca(without_sparse(source, full), asked, extra_sweeps)
         return also_spent(found, spent, n_bytes), sweeps
     fitted_in = str(sweeps.matrix.dtype)
     sweeps.matrix = replace(sweeps.matrix, dtype=tiles)
@@ -237,7 +237,7 @@ def fit_components(source: Source, request: Request, extra_sweeps: int = 0) -> t
     elif used is not None:
         # Arrays keep their features: those that do not vary have zero in every component.
         scale, used = np.where(used, scale, 1.0), None
-    found = Components(
+    found = PCAFit(
         components=components,
         explained_variance=solution.values,
         certificate=certificate,
@@ -291,7 +291,7 @@ def also_spent(found: Any, seconds: Sequence[float], bytes_read: int) -> Any:
     return replace(found, sweep_seconds=(*seconds, *found.sweep_seconds), bytes_read=bytes_read + found.bytes_read)
 
 
-def not_distinguishable(found: Components) -> tuple[str, ...]:
+def not_distinguishable(found: PCAFit) -> tuple[str, ...]:
     """Say which components stand too close to each other to be told apart, by North's rule of thumb.
 
     An eigenvalue has the sampling error lambda sqrt(2 / N) for N independent replicates: the samples, or of genotypes
@@ -414,7 +414,7 @@ def _signs(components: Array) -> Array:
     return np.where(signs == 0, 1.0, signs)
 
 
-def check_width(source: Source, found: Components) -> None:
+def check_width(source: Source, found: PCAFit) -> None:
     """Refuse data with other features than those fitted."""
     if source.shape[1] != len(found.mean):
         raise InputError(
@@ -424,7 +424,7 @@ def check_width(source: Source, found: Components) -> None:
 
 
 def project(
-    source: Source, found: Components, missing: str, memory: Any = None, progress: Progress = silent,
+    source: Source, found: PCAFit, missing: str, memory: Any = None, progress: Progress = silent,
     dtype: Any = None,
 ) -> tuple[Array, Array]:  # fmt: skip
     """Return the scores (n x k) of samples, and their squared lengths (n,) once centred and scaled; one sweep.
@@ -461,7 +461,7 @@ def distances(scores: Array, squares: Array) -> Array:
     return np.asarray(np.sqrt(np.maximum(squares.astype(np.float64) - inside, 0.0)))
 
 
-def linear_sweeps(source: Source, found: Components, missing: str, memory: Any, progress: Progress) -> Sweeps:
+def linear_sweeps(source: Source, found: PCAFit, missing: str, memory: Any, progress: Progress) -> Sweeps:
     """Plan a sweep over samples, cut along them, each of which becomes a sample again."""
     d, k = source.shape[1], len(found.components)
     planned, dtype = cut(source, 0, 0), tile_dtype(source.dtype)
@@ -475,7 +475,7 @@ def linear_sweeps(source: Source, found: Components, missing: str, memory: Any, 
 
 
 def project_matrix(
-    sweeps: Sweeps, found: Components, check: bool, sink: Callable[[int, Array], None] | None = None
+    sweeps: Sweeps, found: PCAFit, check: bool, sink: Callable[[int, Array], None] | None = None
 ) -> tuple[Array, Array]:
     """Sweep a matrix for scores and squared lengths; cut along samples, a sink gets the scores instead.
 
@@ -491,9 +491,7 @@ def project_matrix(
     return both[:, :-1], both[:, -1]
 
 
-def scores_of(
-    found: Components, sweeps: Sweeps, sink: Callable[[int, Array], None] | None = None
-) -> tuple[Array, Components]:
+def scores_of(found: PCAFit, sweeps: Sweeps, sink: Callable[[int, Array], None] | None = None) -> tuple[Array, PCAFit]:
     """Return the scores of the fitted samples; a sweep, into the sink if given, where the fit did not make them."""
     if found.scores is not None:
         return found.scores, found
@@ -501,7 +499,7 @@ def scores_of(
     return scores, replace(found, sweep_seconds=tuple(sweeps.seconds), bytes_read=sweeps.bytes_read)
 
 
-def log_likelihood(scores: Array, squares: Array, found: Components) -> Array:
+def log_likelihood(scores: Array, squares: Array, found: PCAFit) -> Array:
     """Log-likelihood of each sample under the probabilistic PCA model with these components.
 
     log N(x; mean, C),  C = V diag(l - s2) V' + s2 I,   x'C^-1 x = (|x|^2 - |z|^2) / s2 + sum z_i^2 / l_i

@@ -18,8 +18,8 @@ from streampca.models.dataset import as_dataset
 from streampca.models.genotypes import match_variants
 from streampca.models.pca.fit import check_width
 from streampca.models.pcr.fit import (
-    Regression,
-    fit_regression,
+    PCRFit,
+    fit_pcr,
     foretold_by_covariates,
     predict_targets,
     regression_attributes,
@@ -91,7 +91,7 @@ class PCR(RegressorMixin, Opener):  # type: ignore[misc]
     ([1.0, -1.0], 0.99, 1)
     """
 
-    _found: Regression
+    _found: PCRFit
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class PCR(RegressorMixin, Opener):  # type: ignore[misc]
             progress=self.progress or silent,
         )  # fmt: skip
         self._single = np.asarray(y).ndim == 1
-        self._found, fitted = fit_regression(source, targets, request)
+        self._found, fitted = fit_pcr(source, targets, request)
         self._set_attributes(fitted)
         return self
 
@@ -251,7 +251,7 @@ class PCR(RegressorMixin, Opener):  # type: ignore[misc]
         return tags
 
 
-def _block_targets(block: Array, *, found: Regression, missing: str) -> Array:
+def _block_targets(block: Array, *, found: PCRFit, missing: str) -> Array:
     """Return what the components foretell for one block of a lazy array."""
     T = scaled_block(block, found.pca.scaling, np.result_type(tile_dtype(block.dtype), np.float64), missing)
     return np.asarray(T @ found.pca.components.T @ found.score_coefficient.T)

@@ -19,7 +19,7 @@ from streampca.errors import InputError, curing_gaps
 from streampca.genetics.samples import without_sparse
 from streampca.models.dataset import Variables, pca_variables, provenance
 from streampca.models.genotypes import Match, project_genotypes
-from streampca.models.pca.fit import Components, also_spent, project, signed
+from streampca.models.pca.fit import PCAFit, also_spent, project, signed
 from streampca.models.pcr.targets import RegressionRequest, Targets, columns_of
 from streampca.progress import Progress, silent
 from streampca.solvers.base import SamplesLeftOut, left_out
@@ -34,7 +34,7 @@ FAR_OFF = 1e8
 
 
 @dataclass(frozen=True)
-class Regression:
+class PCRFit:
     """A principal component regression with all that is known of it.
 
     Attributes
@@ -53,7 +53,7 @@ class Regression:
     folds : (n,) fold of each sample, -1 for those that are not used.
     """
 
-    pca: Components
+    pca: PCAFit
     names: tuple[str, ...]
     covariate_names: tuple[str, ...]
     chosen: Array
@@ -88,7 +88,7 @@ class Regression:
         return np.asarray(np.take_along_axis(values, self.chosen[:, None], axis=1)[:, 0])
 
 
-def fit_regression(source: Source, targets: Targets, request: RegressionRequest) -> tuple[Regression, Source]:
+def fit_pcr(source: Source, targets: Targets, request: RegressionRequest) -> tuple[PCRFit, Source]:
     """Fit a principal component regression; returns it, and the source that it is of (genotypes may lose samples)."""
     started = time.monotonic()
     design = request.design(targets, source.shape[1])
@@ -108,7 +108,7 @@ def fit_regression(source: Source, targets: Targets, request: RegressionRequest)
     if full is not None:
         spent, n_bytes = sweeps.seconds, sweeps.bytes_read
         del sweeps, chosen
-        found, source = fit_regression(without_sparse(source, full), targets.take(full), request)
+        found, source = fit_pcr(without_sparse(source, full), targets.take(full), request)
         return replace(found, pca=also_spent(found.pca, spent, n_bytes)), source
     with one_blas_thread:
         pca_found = _components(source, solution, design, sweeps, chosen.name)
@@ -116,7 +116,7 @@ def fit_regression(source: Source, targets: Targets, request: RegressionRequest)
     return replace(found, pca=replace(found.pca, seconds=time.monotonic() - started)), source
 
 
-def _components(source: Source, solution: FoldSolution, design: Design, sweeps: Sweeps, solver: str) -> Components:
+def _components(source: Source, solution: FoldSolution, design: Design, sweeps: Sweeps, solver: str) -> PCAFit:
     """Return the components of the samples used that have variance, with all that is known of them."""
     whole, scale, moments, matrix = solution.trained[0], solution.scaling.scale, solution.moments, sweeps.matrix
     k = int((~whole.null).sum())
@@ -149,7 +149,7 @@ def _components(source: Source, solution: FoldSolution, design: Design, sweeps: 
         advice += "; samples that are not used lie far from the others: leave them out of the data"
     if k < design.k:
         notes += (f"the first {k} components have all the variance; the others asked for are not used",)
-    return Components(
+    return PCAFit(
         components=signed(rows),
         explained_variance=whole.values[:k],
         certificate=whole.certificate[:k],
@@ -173,7 +173,7 @@ def _components(source: Source, solution: FoldSolution, design: Design, sweeps: 
     )
 
 
-def _regressed(solution: FoldSolution, design: Design, targets: Targets, pca: Components) -> Regression:
+def _regressed(solution: FoldSolution, design: Design, targets: Targets, pca: PCAFit) -> PCRFit:
     """Choose the number of components of each target, and solve for its coefficients."""
     k, c = len(pca.components), targets.covariates.shape[1]
     q = len(targets.names)
@@ -203,7 +203,7 @@ def _regressed(solution: FoldSolution, design: Design, targets: Targets, pca: Co
     if c:
         centre = centre - covariate @ targets.covariates[used].mean(axis=0)
     offset = (rows @ solution.offset) * turned
-    return Regression(
+    return PCRFit(
         pca, targets.names, targets.covariate_names, chosen, score, covariate,
         centre - score @ offset, _share(whole.errors, squares), design.folds, design.n_folds, **known,
     )  # fmt: skip
@@ -215,7 +215,7 @@ def _share(errors: Array, squares: Array) -> Array:
 
 
 def predict_targets(
-    source: Source, found: Regression, covariates: Any = None, match: Match | None = None,
+    source: Source, found: PCRFit, covariates: Any = None, match: Match | None = None,
     missing: str = "error", memory: Any = None, progress: Progress = silent,
 ) -> Array:  # fmt: skip
     """Return the targets (n, q) that a regression foretells for samples; one sweep, which looks for missing values.
@@ -235,7 +235,7 @@ def predict_targets(
     return np.asarray(values + Z @ found.score_coefficient[:, :m].T)
 
 
-def foretold_by_covariates(found: Regression, covariates: Any, n_samples: int) -> Array:
+def foretold_by_covariates(found: PCRFit, covariates: Any, n_samples: int) -> Array:
     """Return the targets (n, q) of samples whose scores are zero."""
     c = len(found.covariate_names)
     C = np.empty((n_samples, 0)) if covariates is None else columns_of(covariates, "covariates", "c")[0]
@@ -251,7 +251,7 @@ def foretold_by_covariates(found: Regression, covariates: Any, n_samples: int) -
 # ---------------------------------------------------------------- as a Dataset
 
 
-def regression_variables(found: Regression, samples: Axis, features: Axis) -> tuple[Variables, Variables]:
+def regression_variables(found: PCRFit, samples: Axis, features: Axis) -> tuple[Variables, Variables]:
     """Return variables and coordinates of a regression, each with its dimensions."""
     pca, target = found.pca, ("target",)
     variables, coords = pca_variables(pca, samples, features, None)
@@ -276,6 +276,6 @@ def regression_variables(found: Regression, samples: Axis, features: Axis) -> tu
     return variables, coords
 
 
-def regression_attributes(found: Regression, name: str, fingerprint: str, parameters: Any) -> dict[str, Any]:
+def regression_attributes(found: PCRFit, name: str, fingerprint: str, parameters: Any) -> dict[str, Any]:
     """Return where a regression comes from."""
     return {**provenance(found.pca, name, fingerprint, parameters), "kind": "pcr", "n_folds": found.n_folds}

@@ -20,9 +20,9 @@ from streampca.models.pca.fit import DEFAULT_TOL
 from streampca.models.ppca.fit import (
     CURE,
     DEFAULT_ITERATIONS,
-    Latent,
     LatentRequest,
-    fit_latent,
+    PPCAFit,
+    fit_ppca,
     infer_latent,
     matching_latent,
     posteriors_of,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 class LatentEstimator(Estimator):
     """What probabilistic PCA and factor analysis share: all but the kind of noise."""
 
-    _found: Latent
+    _found: PPCAFit
 
     def fit(self, X: Any, y: None = None, *, sample_dims: Sequence[str] | None = None) -> LatentEstimator:  # noqa: ARG002
         """Fit the model to X: an array, a path, or anything that `open_source` takes.
@@ -63,7 +63,7 @@ class LatentEstimator(Estimator):
         if source.is_genotypes:
             self._found, sweeps, _ = fit_genotypes(source, request)
         else:
-            self._found, sweeps = fit_latent(source, request)
+            self._found, sweeps = fit_ppca(source, request)
         if scores or self._found.posterior is not None:
             self._found = with_posterior(self._found, sweeps)
         self._set_attributes(source, sweeps.matrix.source)
@@ -146,14 +146,14 @@ class LatentEstimator(Estimator):
         posterior, likelihood = self._known(*self._part(opened))
         return posterior, likelihood, opened
 
-    def _part(self, source: Source) -> tuple[Source, Latent]:
+    def _part(self, source: Source) -> tuple[Source, PPCAFit]:
         """Return the features of a source that were fitted, and the model of these; of genotypes by id and alleles."""
         if not self._found.genotypes:
             return source, self._found
         genotypes, match = self._matched(source)
         return genotypes.take(features=match.new), matching_latent(self._found, match)
 
-    def _known(self, source: Source, found: Latent) -> tuple[Known, Array]:
+    def _known(self, source: Source, found: PPCAFit) -> tuple[Known, Array]:
         """Return what is known of samples by a model, and their log-likelihood."""
         missing = "model" if found.genotypes else self.missing
         posterior, likelihood, _ = infer_latent(source, found, missing, self.memory, self.progress or silent)
@@ -292,7 +292,7 @@ class LatentEstimator(Estimator):
         return self._found.n_components
 
 
-def _block_means(block: Array, *, found: Latent, missing: str) -> Array:
+def _block_means(block: Array, *, found: PPCAFit, missing: str) -> Array:
     """Return the posterior means of one block of a lazy array."""
     T = np.empty(block.shape, np.result_type(tile_dtype(block.dtype), found.tile_dtype))
     found.scaling.apply(T, block, slice(None))

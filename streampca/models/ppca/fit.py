@@ -16,10 +16,10 @@ from streampca.errors import InputError, MemoryLimitError, MissingValuesError, c
 from streampca.models.genotypes import Match
 from streampca.models.pca.fit import (
     DEFAULT_TOL,
-    Components,
+    PCAFit,
     Request,
     also_spent,
-    fit_components,
+    fit_pca,
     not_distinguishable,
 )
 from streampca.models.ppca.choose import Choice, bic, closed_likelihood, evidence, simplest
@@ -106,9 +106,9 @@ class LatentRequest:
             progress=self.progress,
         )  # fmt: skip
 
-    def fit(self, source: Source) -> tuple[Latent, Sweeps]:
+    def fit(self, source: Source) -> tuple[PPCAFit, Sweeps]:
         """Fit the model to a source."""
-        return fit_latent(source, self)
+        return fit_ppca(source, self)
 
     def plan(self, source: Source, extra_sweeps: int = 0) -> Plan:
         """Plan the principal components that the fit starts from, and EM after them, without reading.
@@ -162,7 +162,7 @@ class LatentRequest:
 
 
 @dataclass(frozen=True)
-class Latent:
+class PPCAFit:
     """A fitted model x = W z + mu + noise, along principal axes; variances are of maximum likelihood (1 / n).
 
     Attributes
@@ -174,7 +174,7 @@ class Latent:
     missing : (d,) missing values of each feature.
     posterior : means and deviations of the samples fitted, where the fit gave them.
     choice : how k was chosen, if it was.
-    others : as for `Components`.
+    others : as for `PCAFit`.
     """
 
     factors: Factors
@@ -245,7 +245,7 @@ class Latent:
         """Return samples without noise from latent points, NumPy or Dask: W z + mu, in units of the data."""
         return self.scaling.restore(Z @ self.factors.W.T + self.factors.shift)
 
-    def without_noise(self) -> Latent:
+    def without_noise(self) -> PPCAFit:
         """Return the limit of no noise, as near as double precision tells it from none."""
         noise = 1e-10 * float((self.factors.W**2).sum()) * np.ones_like(self.factors.noise)
         own = isinstance(self.factors.noise, np.ndarray)
@@ -268,7 +268,7 @@ class Latent:
         return source.samples, source.features
 
 
-def closed_form(found: Components, own_noise: bool = False) -> Factors:
+def closed_form(found: PCAFit, own_noise: bool = False) -> Factors:
     """Return the parameters of maximum likelihood for complete data, from leading eigenvalues and the trace alone.
 
     s2 = (trace - sum_i lambda_i) / (d - k),   W = V (Lambda - s2 I)^1/2,   eigenvalues with 1 / n
@@ -289,7 +289,7 @@ def closed_form(found: Components, own_noise: bool = False) -> Factors:
     return Factors(W, np.zeros(d), left)
 
 
-def fit_latent(source: Source, request: LatentRequest) -> tuple[Latent, Sweeps]:
+def fit_ppca(source: Source, request: LatentRequest) -> tuple[PPCAFit, Sweeps]:
     """Fit probabilistic PCA or factor analysis; returns the model, and the sweeps over the data to go on with."""
     started = time.monotonic()
     most = request.most(source)
@@ -331,7 +331,7 @@ def fit_latent(source: Source, request: LatentRequest) -> tuple[Latent, Sweeps]:
             factors, R = fit.factors.rotated()
             posterior = None if fit.posterior is None else fit.posterior.rotated(R)
         advice = "" if fit.converged else _not_converged(fit, request)
-    latent = Latent(
+    latent = PPCAFit(
         factors=factors,
         scaling=scaling,
         likelihoods=fit.likelihoods,
@@ -357,25 +357,25 @@ def fit_latent(source: Source, request: LatentRequest) -> tuple[Latent, Sweeps]:
     return replace(latent, notes=_notes(latent, found)), swept
 
 
-def _components(source: Source, request: LatentRequest, count: int, spent: Spent) -> tuple[Components, Sweeps]:
+def _components(source: Source, request: LatentRequest, count: int, spent: Spent) -> tuple[PCAFit, Sweeps]:
     """Return principal components with missing values at the mean; complete data need no sweep to know the mean."""
     if request.missing == "error" or request.method == "closed":
         complete = "method='closed' is for complete data: fill them, or use method='em' or 'auto'"
         with curing_gaps(CURE if request.missing == "error" else complete):
-            return fit_components(source, request.components("error", count))
+            return fit_pca(source, request.components("error", count))
     if not source.is_genotypes:
         try:
-            return fit_components(source, request.components("error", count))
+            return fit_pca(source, request.components("error", count))
         except MissingValuesError as error:
             spent.add(error.seconds, error.bytes_read)
             logger.info("there are missing values: they are left out of the likelihood")
-    return fit_components(source, request.components("mean", count))
+    return fit_pca(source, request.components("mean", count))
 
 
-def _fit_in_float64(source: Source, request: LatentRequest, spent: Spent) -> tuple[Latent, Sweeps]:
+def _fit_in_float64(source: Source, request: LatentRequest, spent: Spent) -> tuple[PPCAFit, Sweeps]:
     """Begin again, since float32 products do not tell so little noise from rounding."""
     logger.info("there is too little noise for float32 tiles; beginning again in float64")
-    latent, sweeps = fit_latent(as_float64(source), request)
+    latent, sweeps = fit_ppca(as_float64(source), request)
     return also_spent(latent, spent.seconds, spent.bytes_read), sweeps
 
 
@@ -388,14 +388,14 @@ def _too_little(factors: Factors, dtype: np.dtype[Any], source: Source) -> bool:
     return dtype != np.float64 and not source.is_genotypes and share < FLOAT32_NOISE
 
 
-def _used_part(found: Components, sweeps: Sweeps) -> Source:
+def _used_part(found: PCAFit, sweeps: Sweeps) -> Source:
     """Return the source that was swept, without the features left out."""
     swept = sweeps.matrix.source.uncached()
     return swept if found.used is None else swept.take(features=found.used)
 
 
 def _observed_units(
-    found: Components, start: Factors, scaling: Scaling, request: LatentRequest
+    found: PCAFit, start: Factors, scaling: Scaling, request: LatentRequest
 ) -> tuple[Factors, Scaling, Array]:
     """Return start, scaling and squares in units of the deviation of the observed values, if that is the unit.
 
@@ -415,7 +415,7 @@ def _observed_units(
     )
 
 
-def _shrunk(found: Components, factors: Factors) -> Posterior | None:
+def _shrunk(found: PCAFit, factors: Factors) -> Posterior | None:
     """Return the posterior of complete data from scores t of the samples: <z_i> = w_i t_i / (w_i^2 + s2)."""
     if found.scores is None:
         return None
@@ -425,9 +425,7 @@ def _shrunk(found: Components, factors: Factors) -> Posterior | None:
     return Posterior(found.scores.astype(np.float64) * (lengths / variances), packed[None, :])
 
 
-def _fit_em(
-    sweeps: Sweeps, start: Factors, found: Components, squares: Array, gaps: bool, request: LatentRequest
-) -> Fit:
+def _fit_em(sweeps: Sweeps, start: Factors, found: PCAFit, squares: Array, gaps: bool, request: LatentRequest) -> Fit:
     """Iterate: without a sweep where the scatter is at hand, else by the cut of the sweeps."""
     least = least_noise(squares, found.n_samples - found.missing)
     iteration: Any
@@ -456,7 +454,7 @@ def _not_converged(fit: Fit, request: LatentRequest) -> str:
     )
 
 
-def _notes(latent: Latent, found: Components) -> tuple[str, ...]:
+def _notes(latent: PPCAFit, found: PCAFit) -> tuple[str, ...]:
     """Say what to mind: what was left out, components that are alike, features without values, data without noise."""
     spectrum = replace(
         found,
@@ -488,7 +486,7 @@ def _notes(latent: Latent, found: Components) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def with_posterior(latent: Latent, sweeps: Sweeps, sink: Callable[[int, Array, Array], None] | None = None) -> Latent:
+def with_posterior(latent: PPCAFit, sweeps: Sweeps, sink: Callable[[int, Array, Array], None] | None = None) -> PPCAFit:
     """Return the model with what is known of the samples fitted; a sweep, into the sink if given, if the fit did not.
 
     Samples without any value are noted.
@@ -510,7 +508,7 @@ def with_posterior(latent: Latent, sweeps: Sweeps, sink: Callable[[int, Array, A
     )  # fmt: skip
 
 
-def matching_latent(latent: Latent, match: Match) -> Latent:
+def matching_latent(latent: PPCAFit, match: Match) -> PPCAFit:
     """Return the model of the variants that match, for data that count the alleles as the new ones do."""
     sign = np.where(match.flipped, -1.0, 1.0)
     part = latent.factors.part(match.fitted)
@@ -521,7 +519,7 @@ def matching_latent(latent: Latent, match: Match) -> Latent:
 
 
 def infer_latent(
-    source: Source, latent: Latent, missing: str, memory: Any = None, progress: Progress = silent
+    source: Source, latent: PPCAFit, missing: str, memory: Any = None, progress: Progress = silent
 ) -> tuple[Known, Array, Array]:
     """Return what is known of z of samples, their log-likelihood, and how many values each has; one sweep."""
     with _inferring(source, latent, missing, memory, progress) as (sweeps, gaps):
@@ -529,7 +527,7 @@ def infer_latent(
 
 
 def posteriors_of(
-    source: Source, latent: Latent, missing: str, memory: Any = None, progress: Progress = silent
+    source: Source, latent: PPCAFit, missing: str, memory: Any = None, progress: Progress = silent
 ) -> Posterior:
     """Return means and covariances of z of samples; one sweep."""
     with _inferring(source, latent, missing, memory, progress) as (sweeps, gaps):
@@ -538,7 +536,7 @@ def posteriors_of(
 
 @contextmanager
 def _inferring(
-    source: Source, latent: Latent, missing: str, memory: Any, progress: Progress
+    source: Source, latent: PPCAFit, missing: str, memory: Any, progress: Progress
 ) -> Iterator[tuple[Sweeps, bool]]:
     """Yield sweeps over new samples, and whether they may have gaps."""
     if source.shape[1] != len(latent.scaling.mean):
@@ -566,7 +564,7 @@ class Spent:
         self.bytes_read += bytes_read
 
 
-def choose(source: Source, found: Components, request: LatentRequest, spent: Spent) -> Choice:
+def choose(source: Source, found: PCAFit, request: LatentRequest, spent: Spent) -> Choice:
     """Choose the number of components."""
     n, d = source.shape
     gaps = bool(found.missing.any())
@@ -582,7 +580,7 @@ def choose(source: Source, found: Components, request: LatentRequest, spent: Spe
     return Choice(criterion, np.arange(1, len(values) + 1), curve, int(np.argmax(curve)) + 1)
 
 
-def _likely(found: Components) -> tuple[Array, float]:
+def _likely(found: PCAFit) -> tuple[Array, float]:
     """Return eigenvalues and trace of maximum likelihood: with 1 / n."""
     shrink = (found.n_samples - 1) / found.n_samples
     return found.explained_variance * shrink, found.total_variance * shrink
@@ -601,7 +599,7 @@ def choose_by_held_out(source: Source, request: LatentRequest, most: int, spent:
         )
     held = HeldOut(source, HELD_OUT, request.seed or 0)
     asked = replace(request.components("mean", most), scale=Request(scale=request.scale).of(source).scale)
-    found, sweeps = fit_components(held, replace(asked, keep_scatter=False))
+    found, sweeps = fit_pca(held, replace(asked, keep_scatter=False))
     spent.add(found.sweep_seconds, found.bytes_read)
     del sweeps
     curve: list[Array] = []

@@ -552,7 +552,7 @@ def fit_batches(trial: Trial, sketch: bool = False) -> None:
     scale, tol, batches = trial.scale(), trial.tol(), int(trial.rng.integers(2, 12))
     k = min(trial.count(x.shape[1]), 10)
     trial.say(k=k, scale=scale, tol=tol, batches=batches)
-    model = streampca.PCA(k, scale=scale, tol=tol, memory=1_000 if sketch else None)
+    model = streampca.PCA(k, scale=scale, tol=tol, memory_limit=1_000 if sketch else None)
     # Sizes from a few samples to most of them.
     for part in np.split(x, np.unique(trial.rng.integers(2, len(x), batches))):
         model.partial_fit(part)

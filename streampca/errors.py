@@ -70,7 +70,7 @@ class MemoryLimitError(InputError):
     --------
     >>> import numpy as np, streampca
     >>> try:
-    ...     streampca.PCA(n_components=2, memory="10MB").fit(np.eye(5))
+    ...     streampca.PCA(n_components=2, memory_limit="10MB").fit(np.eye(5))
     ... except streampca.MemoryLimitError as error:
     ...     print(str(error).partition(", ")[2].partition(":")[0])
     10 MB is allowed

@@ -264,17 +264,18 @@ def streampca_sweep(prefix: str) -> float:
     """Seconds of one sweep of streampca with the scaling known."""
     import dask
 
-    from streampca.models.pca.fit import Request
+    from streampca.models.pca.fit import plan_pca, resolve
+    from streampca.models.pca.options import PCAOptions
     from streampca.solvers.base import first_sweep
     from streampca.sources import open_genotypes
     from streampca.sweep.statistics import Product
     from streampca.sweep.sweep import Sweeps
 
     source = open_genotypes(f"{prefix}.bed")
-    request = Request(n_components=SWEEP_COMPONENTS, solver="krylov").of(source)
+    options = resolve(PCAOptions(n_components=SWEEP_COMPONENTS, solver="krylov"), source)
     with dask.config.set(num_workers=THREADS):
-        chosen = request.plan(source)
-    sweeps = Sweeps(chosen.matrix(source, request.scale, request.missing), chosen.threads)
+        chosen = plan_pca(source, options)
+    sweeps = Sweeps(chosen.matrix(source, options.scale, options.missing), chosen.threads)
     q = np.linalg.qr(np.random.default_rng(0).standard_normal((source.shape[0], SWEEP_BLOCK)))[0].astype("f4")
     first_sweep(sweeps, Product(q), "first")
     return best_of_three(lambda: sweeps.run(Product(q), "bench"))

@@ -92,7 +92,7 @@ def worker(tool: str, data: Path, m: int, out: Path) -> None:
 
         seed = int(tool.rpartition("-")[2]) if "seed" in tool else 0
         warm_up(streampca.KernelPCA(2, n_landmarks=50))
-        model = streampca.KernelPCA(K, gamma=GAMMA, n_landmarks=m, memory=MEMORY, random_state=seed)
+        model = streampca.KernelPCA(K, gamma=GAMMA, n_landmarks=m, memory_limit=MEMORY, random_state=seed)
         started = time.perf_counter()
         with dask.config.set(num_workers=THREADS):
             scores = model.fit_transform(str(data))

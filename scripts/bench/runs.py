@@ -34,7 +34,7 @@ def main(n_samples: int = 5000, n_variants: int = 100_000, repeats: int = 5) -> 
 
         def estimator() -> None:
             with dask.config.set(num_workers=1):
-                PCA(10, memory=MEMORY, random_state=0).fit(bed)
+                PCA(10, memory_limit=MEMORY, random_state=0).fit(bed)
 
         def into_a_store() -> None:
             with dask.config.set(num_workers=1):

@@ -45,7 +45,8 @@ def pcr(**options: Any) -> None:
     """Principal component regression of traits of the samples on SOURCE, the number of components by folds."""
     import dask
 
-    from streampca.models.pcr.targets import RegressionRequest
+    from streampca.models.pcr.options import PCROptions
+    from streampca.models.pcr.targets import plan_pcr
     from streampca.results.store import check_output, writing
     from streampca.run.fit import GENOTYPE_CHOICES, filling, given, open_data
     from streampca.run.regression import pcr_to_store, targets_from
@@ -61,15 +62,15 @@ def pcr(**options: Any) -> None:
         dask.config.set(num_workers=options["threads"]),
         shown_progress(options["quiet"] or options["plan"]) as progress,
     ):
-        request = RegressionRequest(**asked, progress=progress)
+        record = PCROptions.of(asked | {"random_state": options["seed"]})
         if options["plan"]:
-            print_plan(request.plan(data, targets), options["as_json"])
+            print_plan(plan_pcr(data, record, targets, memory=options["memory"]), options["as_json"])
             return
         check_output(target, options["overwrite"])
         more = {name: options[name] for name in ("target", "covariates", "variable", "sample_dims", *GENOTYPE_CHOICES)}
         with writing(target, options["overwrite"]) as store:
             found, attributes = pcr_to_store(
-                data, targets, request, store, asked | given(more) | filling(options), kinds
+                data, targets, record, store, asked | given(more) | filling(options), kinds, options["memory"], progress
             )
     print_regression(_columns_of(found), attributes, target, options["as_json"], notes)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from streampca.demos.base import Teller
-from streampca.models.pca.fit import Request
+from streampca.models.pca.options import PCAOptions
 from streampca.report.plots import draw_digits
 from streampca.results.store import pca_to_store, writing
 
@@ -34,5 +34,5 @@ def demo_digits(teller: Teller) -> list[Path]:
     draw_digits(first, model.mean_.reshape(8, 8), model.components_.reshape(-1, 8, 8), curve, reconstructions, picture)
     source = teller.store("digits", images.astype(np.uint8), ("y", "x"), digits.target)
     with writing(result, overwrite=True) as store:
-        pca_to_store(source, Request("all"), store, {"n_components": "all"})
+        pca_to_store(source, PCAOptions(n_components="all"), store, {"n_components": "all"})
     return [picture, teller.page(result, "scikit-learn's digits")]

@@ -13,7 +13,8 @@ from streampca._typing import Array
 from streampca.demos.base import Teller
 from streampca.demos.simulate_faces import simulate_faces
 from streampca.errors import InputError
-from streampca.models.pca.fit import PCAFit, Request, distances, fit_pca, project
+from streampca.models.pca.fit import PCAFit, distances, fit_pca, project
+from streampca.models.pca.options import PCAOptions
 from streampca.progress import Progress
 from streampca.report.print_images import draw_gallery, draw_reconstructions, draw_rows
 from streampca.results.store import FAR, load, pca_to_store, writing
@@ -50,7 +51,9 @@ def demo_faces(teller: Teller) -> list[Path]:
         raise InputError(f"{images}: has one image; give a folder with two or more")
     with writing(result, overwrite=True) as place:
         asked = {"n_components": k, "memory": teller.memory}
-        found, _ = pca_to_store(source, Request(k, memory=teller.memory, progress=progress), place, asked)
+        found, _ = pca_to_store(
+            source, PCAOptions(n_components=k), place, asked, memory=teller.memory, progress=progress
+        )
     say(f"{k} components explain {found.explained_variance_ratio.sum():.1%} of the variance")
     faces = _Faces.of(store)
     gallery, rebuilt, cleaned = (folder / f"faces-{name}.png" for name in ("gallery", "reconstructions", "denoising"))
@@ -122,7 +125,7 @@ def _judge(faces: _Faces, k: int, picture: Path, say: Say) -> None:
     noise, right, far = [], [], []
     drawn: dict[str, Array] = {}
     for train, test in faces.folds():
-        found, _ = fit_pca(open_source(faces.rows[train]), Request(k))
+        found, _ = fit_pca(open_source(faces.rows[train]), PCAOptions(n_components=k))
         given = faces.rows[test].astype(np.float32)
         noisy = given + NOISE * rng.standard_normal(given.shape, np.float32)
         clean = _projected(noisy, found)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from streampca.demos.base import Teller
-from streampca.models.kernel_pca.record import KernelRequest
+from streampca.models.kernel_pca.options import KernelPCAOptions
 from streampca.report.plots import draw_curves, draw_samples
 from streampca.results.store import kernel_to_store, writing
 
@@ -29,7 +29,7 @@ def demo_kernel(teller: Teller) -> list[Path]:
     source = teller.store("circles", next(iter(planes.values())), ("feature",), circle)
     asked: dict[str, Any] = {"n_components": 2, "gamma": 3.0, "n_landmarks": 100}
     with writing(result, overwrite=True) as store:
-        kernel_to_store(source, KernelRequest(**asked), store, asked)
+        kernel_to_store(source, KernelPCAOptions.of(asked), store, asked)
     return [curves, digits, teller.page(result, "Two circles")]
 
 

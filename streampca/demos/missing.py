@@ -8,7 +8,7 @@ import numpy as np
 
 from streampca.demos.base import Teller
 from streampca.errors import InputError
-from streampca.models.ppca.fit import LatentRequest
+from streampca.models.ppca.options import PPCAOptions
 from streampca.report.plots import draw_planes
 from streampca.results.store import latent_to_store, writing
 
@@ -44,7 +44,7 @@ def demo_missing(teller: Teller) -> list[Path]:
     source = teller.store("missing", removed, ("feature",), groups)
     with writing(result, overwrite=True) as store:
         asked = {"n_components": 2, "scale": "unit", "tol": 1e-5}
-        latent_to_store(source, LatentRequest(2, scale="unit", tol=1e-5), store, asked)
+        latent_to_store(source, PPCAOptions(n_components=2, scale="unit", tol=1e-5), store, asked)
     return [picture, teller.page(result, f"{name}, {REMOVED:.0%} removed")]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from streampca.demos.base import Teller
 from streampca.demos.simulate import simulate_groups
 from streampca.errors import InputError
-from streampca.models.pca.fit import Request
+from streampca.models.pca.options import PCAOptions
 from streampca.report.plots import draw_map
 from streampca.report.print_figures import draw_overview
 from streampca.results.store import load, pca_to_store, writing
@@ -31,9 +31,10 @@ def demo_groups(teller: Teller) -> list[Path]:
     with writing(data, overwrite=True) as store:
         groups = simulate_groups(store, n_samples, N_FEATURES, progress=progress)
     say(f"Finding {N_COMPONENTS} components with at most {show_bytes(limit)} of memory")
-    request = Request(N_COMPONENTS, memory=memory, progress=progress)
+    options = PCAOptions(n_components=N_COMPONENTS)
+    asked = {"n_components": N_COMPONENTS, "memory": memory}
     with writing(result, overwrite=True) as store:
-        pca_to_store(open_source(str(data)), request, store, {"n_components": N_COMPONENTS, "memory": memory})
+        pca_to_store(open_source(str(data)), options, store, asked, memory=memory, progress=progress)
     title = f"{n_samples:,} samples x {N_FEATURES:,} features, {size} in {show_bytes(limit)} of memory"
     names = np.array([f"group {group + 1}" for group in groups])
     draw_overview(load(result), picture, names, title)
@@ -59,9 +60,10 @@ def demo_genotypes(teller: Teller) -> list[Path]:
     say(f"Simulating {n_samples} people on a map of Europe x {n_variants} variants, in {prefix}.bed")
     country, places = simulate_map(prefix, n_samples, n_variants, progress=progress)
     say(f"Finding {N_COMPONENTS} components with at most {memory} of memory")
-    request = Request(N_COMPONENTS, memory=memory, progress=progress)
+    options = PCAOptions(n_components=N_COMPONENTS)
+    asked = {"n_components": N_COMPONENTS, "memory": memory}
     with writing(result, overwrite=True) as store:
-        pca_to_store(open_source(prefix), request, store, {"n_components": N_COMPONENTS, "memory": memory})
+        pca_to_store(open_source(prefix), options, store, asked, memory=memory, progress=progress)
     true, found, apart = procrustes(kilometres(places), load(result)["scores"].values[:, :2])
     likeness = float(np.sqrt(1 - apart))
     say(f"PC1 and PC2 turned onto the map: Procrustes correlation {likeness:.3f}")

@@ -19,11 +19,21 @@ from streampca.sources.base import plain_axes
 from streampca.sweep.matrix import Defects
 from streampca.sweep.scaling import Scaling
 
+# Parameters of version 0.7 that have another name now.
+RENAMED = {"memory": "memory_limit", "target": "target_trace"}
+
 
 class Opener(BaseEstimator):  # type: ignore[misc]
     """An estimator over sources: opens what it is given, as scikit-learn checks it."""
 
     _labels: tuple[Axis, Axis] | None
+
+    def __new__(cls, *args: Any, **parameters: Any) -> Any:  # noqa: ARG004
+        """Reject names of version 0.7; scikit-learn reads the parameters from `__init__`."""
+        for old, new in RENAMED.items():
+            if old in parameters and new in cls._get_param_names():
+                raise TypeError(f"{cls.__name__}({old}=...) is now {cls.__name__}({new}=...); rename the argument")
+        return super().__new__(cls)
 
     def _source(self, X: Any, sample_dims: Sequence[str] | None, reset: bool) -> Source:
         """Open X; plain arrays and data frames are checked as scikit-learn checks them."""
@@ -47,9 +57,10 @@ class Opener(BaseEstimator):  # type: ignore[misc]
         array = validate_data(self, X, reset=reset, dtype="numeric", ensure_all_finite=False, ensure_min_samples=1)
         return open_source(array)
 
-    def _seed(self) -> int:
-        """Return the seed that random_state stands for."""
-        return int(check_random_state(self.random_state).randint(2**31 - 1))
+    def _parameters(self) -> dict[str, Any]:
+        """Return the parameters as the options record takes them: random_state as a seed."""
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        return {**self.get_params(deep=False), "random_state": seed}
 
 
 class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Opener):  # type: ignore[misc]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,8 +18,8 @@ from streampca.sources.regions import LONG_RANGE_LD, in_regions
 from streampca.sweep.scaling import check_choice
 from streampca.sweep.sweep import Sweeps
 
-# What a fit gives: components or a latent model; both know their scores, notes and sweeps.
-Fitted = TypeVar("Fitted", bound=Any, covariant=True)
+# A PCAFit or PPCAFit: both have scores, notes and sweep_seconds.
+Fitted = TypeVar("Fitted", bound=Any)
 
 PROJECTIONS = ("oadp", "simple")
 OUTLIERS = ("report", "remove")
@@ -35,29 +35,24 @@ REGION_SHARE = 0.25
 REGION_BASES = 10_000_000
 
 
-class Asked(Protocol[Fitted]):
-    """What is asked for: principal components, or a latent model."""
-
-    def fit(self, source: Source) -> tuple[Fitted, Sweeps]:
-        """Find it; returns the sweeps to go on with, too."""
-
-
 def fit_genotypes(
-    source: Source, request: Asked[Fitted], *, find_outliers: str | None = None, rounds: int = 5
-) -> tuple[Fitted, Sweeps, Array | None]:
-    """Find the components of genotypes, and what to mind about them; returns which samples are outliers as well.
+    source: Source, fit: Callable[[Source], tuple[Fitted, Sweeps]], *, find_outliers: str | None = None,
+    rounds: int = 5,
+) -> tuple[Fitted, Sweeps, Array | None]:  # fmt: skip
+    """Fit a model to genotypes and add notes; return the fit, the sweeps, and which samples are outliers.
 
     Parameters
     ----------
-    find_outliers : "report" to tell which samples lie apart; "remove" to fit again without them, until there are none
-        or so many `rounds` are done; None not to look.
+    fit : `fit_pca` or `fit_ppca` with its options; called again if samples are removed.
+    find_outliers : "report" to flag outliers, "remove" to fit again without them, at most `rounds` times; None to skip
+        the search.
     """
     check_choice("outliers", find_outliers, (None, *OUTLIERS))
     left = rounds
     seconds: list[float] = []
     n_bytes = 0
     while True:
-        found, sweeps = request.fit(source)
+        found, sweeps = fit(source)
         found = also_spent(found, seconds, n_bytes)
         swept = sweeps.matrix.source.uncached()
         apart = None if find_outliers is None else outliers(np.asarray(found.scores))

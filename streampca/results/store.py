@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,7 @@ from streampca.models.dataset import (
 )
 from streampca.models.genotypes import VARIANT_LABELS, fit_genotypes
 from streampca.models.kernel_pca.fit import fit_kernel_pca
+from streampca.models.kernel_pca.options import KernelPCAOptions
 from streampca.models.kernel_pca.preimages import (
     RESTORED_ROWS,
     KernelDenoiser,
@@ -43,10 +45,9 @@ from streampca.models.kernel_pca.preimages import (
     RidgeMap,
     check_invertible,
 )
-from streampca.models.kernel_pca.record import KernelPCAFit, KernelRequest, kernel_scores, kernel_sweeps
+from streampca.models.kernel_pca.record import KernelPCAFit, kernel_scores, kernel_sweeps
 from streampca.models.pca.fit import (
     PCAFit,
-    Request,
     check_width,
     distances,
     fit_pca,
@@ -54,13 +55,14 @@ from streampca.models.pca.fit import (
     project,
     scores_of,
 )
+from streampca.models.pca.options import PCAOptions
 from streampca.models.ppca.fit import (
-    LatentRequest,
     PPCAFit,
     fit_ppca,
     infer_latent,
     with_posterior,
 )
+from streampca.models.ppca.options import FactorAnalysisOptions, PPCAOptions
 from streampca.models.ppca.plan import imputing_sweeps
 from streampca.progress import Progress, silent
 from streampca.results.schema import (
@@ -211,8 +213,8 @@ def _writer(store: Path, names: tuple[str, ...], matrix: Matrix, k: int) -> Rows
 
 
 def pca_to_store(
-    source: Source, request: Request, store: Path, parameters: Mapping[str, Any],
-    find_outliers: str | None = None, outlier_rounds: int = 5,
+    source: Source, options: PCAOptions, store: Path, parameters: Mapping[str, Any],
+    find_outliers: str | None = None, outlier_rounds: int = 5, memory: Any = None, progress: Progress = silent,
 ) -> tuple[PCAFit, dict[str, Any]]:  # fmt: skip
     """Find the components of a source, and write them with the scores of its samples to a store.
 
@@ -220,11 +222,11 @@ def pca_to_store(
     Returns the components, and the attributes of the result.
     """
     started = time.monotonic()
-    apart = None
+    apart, fit = None, partial(fit_pca, options=options, memory=memory, progress=progress)
     if source.is_genotypes:
-        found, sweeps, apart = fit_genotypes(source, request, find_outliers=find_outliers, rounds=outlier_rounds)
+        found, sweeps, apart = fit_genotypes(source, fit, find_outliers=find_outliers, rounds=outlier_rounds)
     else:
-        found, sweeps = fit_pca(source, request, extra_sweeps=1)
+        found, sweeps = fit(source, extra_sweeps=1)
     matrix = sweeps.matrix
     writer = None if found.scores is not None else _writer(store, ("scores",), matrix, len(found.components))
     scores, found = scores_of(found, sweeps, writer)
@@ -239,16 +241,16 @@ def pca_to_store(
 
 
 def latent_to_store(
-    source: Source, request: LatentRequest, store: Path, parameters: Mapping[str, Any],
-    find_outliers: str | None = None, outlier_rounds: int = 5,
+    source: Source, options: PPCAOptions | FactorAnalysisOptions, store: Path, parameters: Mapping[str, Any],
+    find_outliers: str | None = None, outlier_rounds: int = 5, memory: Any = None, progress: Progress = silent,
 ) -> tuple[PPCAFit, dict[str, Any]]:  # fmt: skip
     """Fit probabilistic PCA or factor analysis, and write it with what is known of its samples to a store."""
     started = time.monotonic()
-    apart = None
+    apart, fit = None, partial(fit_ppca, options=options, memory=memory, progress=progress)
     if source.is_genotypes:
-        found, sweeps, apart = fit_genotypes(source, request, find_outliers=find_outliers, rounds=outlier_rounds)
+        found, sweeps, apart = fit_genotypes(source, fit, find_outliers=find_outliers, rounds=outlier_rounds)
     else:
-        found, sweeps = fit_ppca(source, request)
+        found, sweeps = fit(source)
     matrix = sweeps.matrix
     names = ("scores", "score_deviation")
     writer = None if found.posterior is not None else _writer(store, names, matrix, found.n_components)
@@ -267,11 +269,12 @@ def latent_to_store(
 
 
 def kernel_to_store(
-    source: Source, request: KernelRequest, store: Path, parameters: Mapping[str, Any]
-) -> tuple[KernelPCAFit, dict[str, Any]]:
+    source: Source, options: KernelPCAOptions, store: Path, parameters: Mapping[str, Any], memory: Any = None,
+    progress: Progress = silent,
+) -> tuple[KernelPCAFit, dict[str, Any]]:  # fmt: skip
     """Fit kernel PCA, and write it with the scores of its samples to a store, as `pca_to_store` does."""
     started = time.monotonic()
-    found, sweeps = fit_kernel_pca(source, request)
+    found, sweeps = fit_kernel_pca(source, options, memory=memory, progress=progress)
     writer = _writer(store, ("scores",), sweeps.matrix, len(found.explained_variance))
     scores = kernel_scores(found, sweeps, sink=writer)
     found = replace(

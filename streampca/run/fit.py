@@ -10,15 +10,18 @@ from typing import Any
 from streampca.errors import InputError
 from streampca.files import text_paths
 from streampca.models.kernel_pca.fit import plan_kernel_pca
-from streampca.models.kernel_pca.record import KernelRequest
-from streampca.models.pca.fit import Request
-from streampca.models.ppca.fit import DEFAULT_ITERATIONS, LatentRequest
+from streampca.models.kernel_pca.options import KernelPCAOptions
+from streampca.models.pca.fit import plan_pca
+from streampca.models.pca.options import PCAOptions
+from streampca.models.ppca.fit import plan_ppca
+from streampca.models.ppca.options import FactorAnalysisOptions, PPCAOptions
 from streampca.progress import Progress, silent
 from streampca.results.export import FORMATS, export
 from streampca.results.store import kernel_to_store, latent_to_store, pca_to_store
 from streampca.solvers.choose import Plan
 from streampca.sources import PLINK_SUFFIXES, Source, is_genotypes, open_genotypes, open_source
 from streampca.sweep.scaling import check_choice
+from streampca.validation import Options
 
 GENOTYPE_CHOICES = (
     "maf", "geno", "mind", "keep", "remove", "extract", "exclude", "exclude_regions", "all_chromosomes",
@@ -30,7 +33,8 @@ MISSING = {
     "factor_analysis": ("model", "error"),
     "kpca": ("error", "mean"),
 }
-FACTOR_ITERATIONS = 1000
+# Names that options records spell differently.
+RECORD_NAMES = {"seed": "random_state", "target": "target_trace", "fit_inverse": "fit_inverse_transform"}
 
 
 def given(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,15 +72,17 @@ class Job:
     Attributes
     ----------
     kind : "pca", "ppca", "factor_analysis" or "kpca".
-    data, request : opened, and what is asked of them.
+    data, options : the opened data, and the options record of the kind.
     parameters : what was asked, for the record.
     ld_prune, outliers, outlier_rounds : for genotypes.
     """
 
     kind: str
     data: Source
-    request: Any
+    options: Any
     parameters: Mapping[str, Any]
+    memory: Any = None
+    progress: Progress = silent
     ld_prune: float | None = None
     outliers: str | None = None
     outlier_rounds: int = 5
@@ -97,38 +103,41 @@ class Job:
         check_choice("missing", missing, MISSING[kind])
         scale = None if source["scale"] == "none" else source["scale"]
         if kind == "kpca":
-            asked, parameters = _kernel(data, model, scale, missing, memory, progress)
+            parameters = _kernel(data, model, scale, missing, memory)
             which = given({name: source.get(name) for name in ("variable", "sample_dims")})
             which |= filling(source)
-            return cls(kind, data, asked, parameters | which)
+            return cls(kind, data, _record(KernelPCAOptions, parameters), parameters | which, memory, progress)
         k = model["n_components"]
         if k is None and data.default_components is None:
             k = max(1, min(10, *(size - (kind != "pca") for size in data.shape)))
         common = {"n_components": k, "scale": scale, "solver": model["solver"], "memory": memory, "seed": model["seed"]}
         own = {"missing": missing, "tol": model["tol"]}
-        request: Any
+        record: type[Options] = PCAOptions
         if kind == "pca":
             own["certificate"] = model.get("certificate", True)
-            request = Request(**common, **own, progress=progress)
         else:
-            iterations = FACTOR_ITERATIONS if kind == "factor_analysis" else DEFAULT_ITERATIONS
+            record = FactorAnalysisOptions if kind == "factor_analysis" else PPCAOptions
             own |= {
                 "method": model["method"], "own_noise": kind == "factor_analysis", "criterion": model["criterion"],
-                "max_iter": model["max_iter"] or iterations,
+                "max_iter": model["max_iter"] or record.model_fields["max_iter"].default,
             }  # fmt: skip
-            request = LatentRequest(**common, **own, progress=progress)
         names = ("variable", "sample_dims", *GENOTYPE_CHOICES)
         more = {"ld_prune": ld_prune, "outliers": outliers, **filling(source)}
         more |= {name: source.get(name) for name in names}
         if outliers:
             more["outlier_rounds"] = model.get("outlier_rounds", 5)
-        return cls(kind, data, request, common | own | given(more), ld_prune, outliers, model.get("outlier_rounds", 5))
+        parameters = common | own
+        return cls(
+            kind, data, _record(record, parameters), parameters | given(more), memory, progress, ld_prune, outliers,
+            model.get("outlier_rounds", 5),
+        )  # fmt: skip
 
     def plan(self) -> Plan:
         """Choose how to do it and count the cost, without reading."""
         if self.kind == "kpca":
-            return plan_kernel_pca(self.data, self.request, extra_sweeps=1)
-        chosen: Plan = self.request.plan(self.data, extra_sweeps=1)
+            return plan_kernel_pca(self.data, self.options, memory=self.memory, extra_sweeps=1)
+        plan: Any = plan_pca if self.kind == "pca" else plan_ppca
+        chosen: Plan = plan(self.data, self.options, memory=self.memory, extra_sweeps=1)
         return chosen
 
     def check_export(self, form: str, prefix: Path, overwrite: bool) -> None:
@@ -140,12 +149,19 @@ class Job:
     def fit(self, store: Path) -> tuple[Any, dict[str, Any]]:
         """Fit the model and write it to a store; returns what was found, and the attributes of the result."""
         if self.kind == "kpca":
-            return kernel_to_store(self.data, self.request, store, self.parameters)
+            return kernel_to_store(
+                self.data,
+                self.options,
+                store,
+                self.parameters,
+                self.memory,
+                self.progress,
+            )
         to_store: Any = pca_to_store if self.kind == "pca" else latent_to_store
         job = self if self.ld_prune is None else self._pruned(self.ld_prune)
         found, attributes = to_store(
-            job.data, job.request, store, job.parameters, find_outliers=job.outliers,
-            outlier_rounds=job.outlier_rounds,
+            job.data, job.options, store, job.parameters, find_outliers=job.outliers,
+            outlier_rounds=job.outlier_rounds, memory=job.memory, progress=job.progress,
         )  # fmt: skip
         return found, attributes
 
@@ -155,14 +171,12 @@ class Job:
         from streampca.genetics.pruning import filtered, prune
 
         data: Any = filtered(self.data)
-        kept = prune(data, r2=r2, progress=self.request.progress)
+        kept = prune(data, r2=r2, progress=self.progress)
         return replace(self, data=data.take(features=kept, note=f"variants left out: {int((~kept).sum())} by pruning"))
 
 
-def _kernel(
-    data: Source, model: Mapping[str, Any], scale: str | None, missing: str, memory: Any, progress: Progress
-) -> tuple[KernelRequest, dict[str, Any]]:
-    """Return what is asked of kernel PCA, and the same for the record."""
+def _kernel(data: Source, model: Mapping[str, Any], scale: str | None, missing: str, memory: Any) -> dict[str, Any]:
+    """Return the parameters of kernel PCA."""
     names = (
         "kernel", "gamma", "degree", "coef0", "n_landmarks", "landmarks", "target", "fit_inverse", "alpha", "seed",
     )  # fmt: skip
@@ -172,7 +186,12 @@ def _kernel(
     k = min(10, data.shape[0], *([] if m == "auto" else [m])) if k is None else k
     parameters = {"n_components": k, **own, "scale": None if scale == "auto" else scale, "missing": missing}
     parameters["memory"] = memory
-    return KernelRequest(**parameters, progress=progress), parameters
+    return parameters
+
+
+def _record(options: type[Options], parameters: Mapping[str, Any]) -> Options:
+    """Return the options record of parameters as commands and configurations name them."""
+    return options.of({RECORD_NAMES.get(name, name): value for name, value in parameters.items()})
 
 
 def export_prefix(result: Path) -> Path:

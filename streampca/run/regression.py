@@ -19,7 +19,8 @@ from streampca.models.pcr.fit import (
     regression_attributes,
     regression_variables,
 )
-from streampca.models.pcr.targets import RegressionRequest, Targets
+from streampca.models.pcr.options import PCROptions
+from streampca.models.pcr.targets import Targets
 from streampca.progress import Progress, silent
 from streampca.results.store import components_in, save, variant_labels_in
 from streampca.sources import Source
@@ -35,8 +36,8 @@ PLINK_MISSING = -9
 
 
 def pcr_to_store(
-    source: Source, targets: Targets, request: RegressionRequest, store: Path, parameters: Mapping[str, Any],
-    kinds: Mapping[str, list[str]] | None = None,
+    source: Source, targets: Targets, options: PCROptions, store: Path, parameters: Mapping[str, Any],
+    kinds: Mapping[str, list[str]] | None = None, memory: Any = None, progress: Progress = silent,
 ) -> tuple[PCRFit, dict[str, Any]]:  # fmt: skip
     """Fit a principal component regression, and write it to a store; returns it, and the attributes of the result.
 
@@ -44,7 +45,7 @@ def pcr_to_store(
     ----------
     kinds : of each covariate that was text, what it may be, as `covariates_of` gives them.
     """
-    found, fitted = fit_pcr(source, targets, request)
+    found, fitted = fit_pcr(source, options, targets, memory=memory, progress=progress)
     attributes = regression_attributes(found, source.name, source.fingerprint(), parameters)
     attributes["covariate_kinds"] = json.dumps(dict(kinds or {}))
     save(*regression_variables(found, *found.pca.axes(fitted)), attributes, store)

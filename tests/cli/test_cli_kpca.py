@@ -15,7 +15,8 @@ from helpers import peak_of, run
 
 from streampca import PCA, PPCA, FactorAnalysis, InputError, KernelPCA, load, open_source
 from streampca.models.kernel_pca.fit import fit_kernel_pca
-from streampca.models.kernel_pca.record import KernelRequest, kernel_scores
+from streampca.models.kernel_pca.options import KernelPCAOptions
+from streampca.models.kernel_pca.record import kernel_scores
 from streampca.results import store as results_module
 from streampca.results.store import kernel_in
 
@@ -106,7 +107,8 @@ def test_kpca_writes_what_the_estimator_finds(data, here, name, choose):
     assert code == 0, err
     said = json.loads(out)
     found, sweeps = fit_kernel_pca(
-        open_source(data / name), KernelRequest(3, gamma=0.5, n_landmarks=40, landmarks=choose, seed=0)
+        open_source(data / name),
+        KernelPCAOptions(n_components=3, gamma=0.5, n_landmarks=40, landmarks=choose, random_state=0),
     )
     expected = kernel_scores(found, sweeps)
     np.testing.assert_allclose(said["explained_variance"], found.explained_variance, rtol=1e-12)

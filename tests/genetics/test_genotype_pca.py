@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import fields, replace
+from functools import partial
 
 import dask
 import dask.array
@@ -26,7 +27,8 @@ from helpers import assert_orthonormal, assert_same_subspace, mev_shortfall, one
 from streampca import PCA, InputError, MemoryLimitError, open_genotypes
 from streampca.demos.simulate_genotypes import simulate_genotypes
 from streampca.models.genotypes import fit_genotypes
-from streampca.models.pca.fit import PCAFit, Request, fit_pca, not_distinguishable
+from streampca.models.pca.fit import PCAFit, fit_pca, not_distinguishable, plan_pca
+from streampca.models.pca.options import PCAOptions
 from streampca.sources.plink1 import BedSource
 
 SOLVERS = ("gram", "krylov", "power")
@@ -69,7 +71,10 @@ def tenths(partitions):
 
 def fit(path, k=3, solver="auto", *, tol=1e-3, scale="auto", missing="auto", workers=None, **choice):
     with dask.config.set(num_workers=workers):
-        return fit_pca(open_genotypes(path, **choice), Request(k, scale, missing, solver, tol))[0]
+        return fit_pca(
+            open_genotypes(path, **choice),
+            PCAOptions(n_components=k, scale=scale, missing=missing, solver=solver, tol=tol),
+        )[0]
 
 
 def assert_same_fit(a, b, rtol=1e-12):
@@ -192,12 +197,12 @@ def test_certificates_hold_on_both_sides(cohort, truth, solver, tol):
 def test_warm_start(many, true_of_many, monkeypatch, keep_rows, tol):
     if not keep_rows:
         monkeypatch.setattr("streampca.solvers.choose.ROWS_SHARE", 0.0)
-    request = Request(3, solver="krylov", tol=tol)
-    plan = request.plan(open_genotypes(many))
+    options = PCAOptions(n_components=3, solver="krylov", tol=tol)
+    plan = plan_pca(open_genotypes(many), options)
     assert len(plan.cut.partitions) > 8
     assert plan.solver.warm_start
     assert plan.solver.keep_rows == keep_rows
-    found, sweeps = fit_pca(open_genotypes(many), request)
+    found, sweeps = fit_pca(open_genotypes(many), options)
     assert sweeps.warm_seconds > 0
     assert found.converged
     assert mev_shortfall(true_of_many.vectors[:3], unit_scores(found.scores)) < (1e-10 if tol == 1e-6 else 1e-3)
@@ -218,7 +223,9 @@ def test_warm_start_passes_over_variants_that_cannot_be_used(many, folder):
         path.with_suffix(suffix).write_bytes(many.with_suffix(suffix).read_bytes())
     content = np.fromfile(many, np.uint8)
     rows = content[3:].reshape(24_000, -1)
-    for start, stop in tenths(Request(3, solver="krylov").plan(open_genotypes(many)).cut.partitions):
+    for start, stop in tenths(
+        plan_pca(open_genotypes(many), PCAOptions(n_components=3, solver="krylov")).cut.partitions
+    ):
         rows[start:stop] = 0
     content.tofile(path)
     calls = calls_in(path)
@@ -394,7 +401,9 @@ def test_the_first_missing_call_is_the_same_however_the_file_is_cut(tmp_path, mo
     said = []
     for chunk in (8, 128, 1024):
         monkeypatch.setattr("streampca.sources.genotypes.CHUNK", chunk)
-        assert (Request(2, solver="gram").plan(open_genotypes(path)).cut.slab_length < 400) == (chunk < 400)
+        assert (plan_pca(open_genotypes(path), PCAOptions(n_components=2, solver="gram")).cut.slab_length < 400) == (
+            chunk < 400
+        )
         with pytest.raises(InputError, match="2 missing value") as error:
             fit(path, 2, "gram", missing="error")
         said.append(one_line(error))
@@ -497,9 +506,9 @@ def test_mind(gappy, tmp_path, solver):
     full = np.isnan(calls).mean(axis=1) <= 0.15
     assert full.sum() == 57
     for more in ({}, {"geno": 0.1, "maf": 0.02}):
-        found, sweeps = fit_pca(open_genotypes(path, mind=0.15, **more), Request(2, solver=solver))
+        found, sweeps = fit_pca(open_genotypes(path, mind=0.15, **more), PCAOptions(n_components=2, solver=solver))
         expected, direct = fit_pca(
-            open_genotypes(without(path, tmp_path, full, ALL), **more), Request(2, solver=solver)
+            open_genotypes(without(path, tmp_path, full, ALL), **more), PCAOptions(n_components=2, solver=solver)
         )
         assert_same_fit(found, expected)
         assert_same_subspace(unit_scores(expected.scores), unit_scores(found.scores), within=1e-8)
@@ -669,7 +678,7 @@ def test_maf_geno_and_mind_keep_what_plink2_keeps(gappy, tmp_path):
     arguments = ("--mind", 0.15, "--geno", 0.1, "--maf", 0.05)
     plink2("--bfile", "gappy", *arguments, "--write-snplist", "--write-samples", "--out", "p", cwd=tmp_path)
     source = open_genotypes(path, mind=0.15, geno=0.1, maf=0.05)
-    found, sweeps = fit_pca(source, Request(2))
+    found, sweeps = fit_pca(source, PCAOptions(n_components=2))
     samples, variants = found.axes(sweeps.matrix.source)
     assert variants.coords["variant_id"][1].tolist() == (tmp_path / "p.snplist").read_text().split()
     assert samples.coords["iid"][1].tolist() == table(tmp_path / "p.id")["IID"].tolist()
@@ -732,7 +741,7 @@ def test_reads_are_counted(cohort, counted, solver):
 @pytest.mark.usefixtures("small_partitions")
 def test_warm_start_reads_a_tenth(many, counted):
     size = many.stat().st_size - 3
-    found, sweeps = fit_pca(open_genotypes(many), Request(3, solver="krylov"))
+    found, sweeps = fit_pca(open_genotypes(many), PCAOptions(n_components=3, solver="krylov"))
     warm = found.bytes_read - found.n_sweeps * size
     tenth = sum(b - a for a, b in tenths(sweeps.matrix.partitions)) * size // 24_000
     assert found.bytes_read == sum(counted)
@@ -759,13 +768,13 @@ def test_filters_read_no_more_than_the_file(cohort, counted):
 @pytest.mark.parametrize("solver", ["auto", *SOLVERS])
 def test_too_little_memory_is_refused_before_reading(cohort, counted, solver):
     with pytest.raises(MemoryLimitError) as error:
-        fit_pca(open_genotypes(cohort), Request(3, solver=solver, memory="20MB"))
+        fit_pca(open_genotypes(cohort), PCAOptions(n_components=3, solver=solver), memory="20MB")
     assert "raise the limit" in one_line(error)
     assert counted == []
 
 
 def test_plan_reads_nothing(cohort, counted):
-    plan = Request().plan(open_genotypes(cohort))
+    plan = plan_pca(open_genotypes(cohort), PCAOptions())
     assert counted == []
     assert plan.cut.axis == 1
     assert plan.sweep_bytes == cohort.stat().st_size - 3
@@ -967,11 +976,11 @@ def test_norths_rule_in_a_fit(cohort):
     assert any("those that follow" in note for note in noise.notes)
 
 
-def test_fit_genotypes_is_fit_components_with_notes(cohort):
-    source, request = open_genotypes(cohort), Request(3, solver="gram")
-    found, _, apart = fit_genotypes(source, request)
+def test_fit_genotypes_is_fit_pca_with_notes(cohort):
+    source, options = open_genotypes(cohort), PCAOptions(n_components=3, solver="gram")
+    found, _, apart = fit_genotypes(source, partial(fit_pca, options=options))
     assert apart is None
-    plain = fit_pca(source, request)[0]
+    plain = fit_pca(source, options)[0]
     assert_same_bits(found, plain)
     assert replace(found, notes=()).notes == ()
     assert set(plain.notes) <= set(found.notes)

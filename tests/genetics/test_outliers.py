@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ from helpers import one_line
 
 from streampca import InputError, open_genotypes
 from streampca.models.genotypes import fit_genotypes, outliers, region_notes
-from streampca.models.pca.fit import Request
+from streampca.models.pca.fit import fit_pca
+from streampca.models.pca.options import PCAOptions
 from streampca.sources.genotypes import TEXT
 from streampca.sources.regions import LONG_RANGE_LD
 
@@ -83,7 +85,9 @@ def strange(tmp_path):
 
 def test_outliers_are_reported(strange):
     source = open_genotypes(strange)
-    found, sweeps, apart = fit_genotypes(source, Request(4), find_outliers="report")
+    found, sweeps, apart = fit_genotypes(
+        source, partial(fit_pca, options=PCAOptions(n_components=4)), find_outliers="report"
+    )
     assert np.flatnonzero(apart).tolist() == [20, 90]
     assert found.n_samples == 150
     note = [note for note in found.notes if "outliers" in note]
@@ -92,7 +96,9 @@ def test_outliers_are_reported(strange):
 
 
 def test_outliers_are_removed_until_there_are_none(strange):
-    found, sweeps, apart = fit_genotypes(open_genotypes(strange), Request(4), find_outliers="remove")
+    found, sweeps, apart = fit_genotypes(
+        open_genotypes(strange), partial(fit_pca, options=PCAOptions(n_components=4)), find_outliers="remove"
+    )
     assert not apart.any()
     left = sweeps.matrix.source
     assert found.n_samples == left.shape[0] == 148
@@ -112,7 +118,12 @@ def test_rounds_are_counted(strange, monkeypatch):
     monkeypatch.setattr("streampca.models.genotypes.outliers", one)
     for rounds in (1, 3):
         seen.clear()
-        found, _, apart = fit_genotypes(open_genotypes(strange), Request(2), find_outliers="remove", rounds=rounds)
+        found, _, apart = fit_genotypes(
+            open_genotypes(strange),
+            partial(fit_pca, options=PCAOptions(n_components=2)),
+            find_outliers="remove",
+            rounds=rounds,
+        )
         assert seen == [150 - i for i in range(rounds + 1)]
         assert found.n_samples == 150 - rounds
         assert apart.sum() == 1
@@ -120,14 +131,16 @@ def test_rounds_are_counted(strange, monkeypatch):
 
 
 def test_not_looking_finds_nothing(strange):
-    found, _, apart = fit_genotypes(open_genotypes(strange), Request(2))
+    found, _, apart = fit_genotypes(open_genotypes(strange), partial(fit_pca, options=PCAOptions(n_components=2)))
     assert apart is None
     assert not [note for note in found.notes if "outlier" in note]
 
 
 def test_unknown_choice_is_refused(strange):
     with pytest.raises(InputError) as error:
-        fit_genotypes(open_genotypes(strange), Request(2), find_outliers="yes")
+        fit_genotypes(
+            open_genotypes(strange), partial(fit_pca, options=PCAOptions(n_components=2)), find_outliers="yes"
+        )
     assert "'report', 'remove'" in one_line(error)
 
 
@@ -162,7 +175,7 @@ def with_block(tmp_path, where, prefix=""):
 @pytest.mark.parametrize("prefix", ["", "chr"])
 def test_a_block_of_linkage_is_named(tmp_path, prefix):
     path = with_block(tmp_path, NOWHERE, prefix)
-    found = fit_genotypes(open_genotypes(path), Request(2))[0]
+    found = fit_genotypes(open_genotypes(path), partial(fit_pca, options=PCAOptions(n_components=2)))[0]
     notes = [note for note in found.notes if "squared loadings" in note]
     assert len(notes) == 1
     assert notes[0].startswith("PC 1 has 9")
@@ -175,11 +188,13 @@ def test_the_hla_has_a_name(tmp_path):
     if not any(region.name == "HLA" for region in LONG_RANGE_LD["GRCh37"]):
         pytest.skip("the list of regions is empty")
     path = with_block(tmp_path, HLA)
-    found = fit_genotypes(open_genotypes(path), Request(2))[0]
+    found = fit_genotypes(open_genotypes(path), partial(fit_pca, options=PCAOptions(n_components=2)))[0]
     notes = [note for note in found.notes if "squared loadings" in note]
     assert len(notes) == 1
     assert re.search(r"chromosome 6, 28\.1 to 29\.[89] Mb \(HLA\)", notes[0])
-    without = fit_genotypes(open_genotypes(path, exclude_regions="GRCh37"), Request(2))[0]
+    without = fit_genotypes(
+        open_genotypes(path, exclude_regions="GRCh37"), partial(fit_pca, options=PCAOptions(n_components=2))
+    )[0]
     assert not [note for note in without.notes if "squared loadings" in note]
 
 
@@ -187,7 +202,11 @@ def test_unlinked_variants_get_no_note(tmp_path):
     codes, positions = genome()
     calls = random_calls(200, len(codes), 3)
     path = write_bed(tmp_path / "x", calls, chromosome=codes.tolist(), bp_position=positions)
-    assert not [note for note in fit_genotypes(open_genotypes(path), Request(4))[0].notes if "loadings" in note]
+    assert not [
+        note
+        for note in fit_genotypes(open_genotypes(path), partial(fit_pca, options=PCAOptions(n_components=4)))[0].notes
+        if "loadings" in note
+    ]
 
 
 def loadings_in(first, last, count=2200):

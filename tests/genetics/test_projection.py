@@ -10,7 +10,8 @@ from helpers import one_line
 from streampca import InputError, open_genotypes
 from streampca.demos.simulate_genotypes import simulate_genotypes
 from streampca.models.genotypes import VARIANT_LABELS, augmented, match_variants, project_genotypes
-from streampca.models.pca.fit import Request, fit_pca
+from streampca.models.pca.fit import fit_pca
+from streampca.models.pca.options import PCAOptions
 from streampca.sources.genotypes import TEXT
 
 COMPLEMENT = dict(zip("ACGT", "TGCA", strict=True))
@@ -129,7 +130,7 @@ def small(folder):
 def fit(path, k, tol=1e-3):
     """Components, and the labels of their variants."""
     source = open_genotypes(path)
-    found, sweeps = fit_pca(source, Request(k, tol=tol))
+    found, sweeps = fit_pca(source, PCAOptions(n_components=k, tol=tol))
     return found, {name: values for name, (_, values) in found.axes(sweeps.matrix.source)[1].coords.items()}
 
 
@@ -298,7 +299,7 @@ def test_labels_of_the_fit_are_those_used(small):
 def test_too_few_variants_to_tell_components_apart_are_refused(tmp_path):
     simulate_genotypes(tmp_path / "x", 60, 400, seed=4)
     source = open_genotypes(tmp_path / "x")
-    found, _ = fit_pca(source, Request(10))
+    found, _ = fit_pca(source, PCAOptions(n_components=10))
     variants = {name: source.label(name) for name in VARIANT_LABELS}
     few = source.take(features=np.array([3, 7, 11]))
     for projection in ("simple", "oadp"):

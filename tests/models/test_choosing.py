@@ -23,6 +23,7 @@ from sklearn.decomposition import PCA as SklearnPCA  # noqa: N811
 from sklearn.decomposition._pca import _assess_dimension
 
 from streampca import PPCA, FactorAnalysis, InputError, open_source
+from streampca.models.pca.options import PCAOptions
 from streampca.models.ppca.choose import Choice, bic, closed_likelihood, evidence, simplest
 from streampca.sources.wrappers import HeldOut, uniform
 
@@ -163,9 +164,9 @@ def test_a_chosen_component_that_equals_the_next_is_noted():
     x = matrix_with_spectrum(60, 12, spectrum, seed=1)
     asked = PPCA(2).fit(x)
     assert any("PC 2 is not distinguishable from those that follow" in note for note in asked.notes_)
-    from streampca.models.pca.fit import Request, fit_pca, not_distinguishable
+    from streampca.models.pca.fit import fit_pca, not_distinguishable
 
-    found = fit_pca(open_source(x), Request(8))[0].leading(2)
+    found = fit_pca(open_source(x), PCAOptions(n_components=8))[0].leading(2)
     assert any("PC 2 is not distinguishable from those that follow" in note for note in not_distinguishable(found))
 
 

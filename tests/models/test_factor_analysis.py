@@ -253,6 +253,6 @@ def test_what_is_refused():
     with pytest.raises(InputError, match="1 or more"):
         FactorAnalysis(2, max_iter=0).fit(source)
     with pytest.raises(MemoryLimitError, match="needs at least"):
-        FactorAnalysis(10, memory="160MB").fit(UnreadableSource((2000, 10**6), (2000, 1000)))
+        FactorAnalysis(10, memory_limit="160MB").fit(UnreadableSource((2000, 10**6), (2000, 1000)))
     with pytest.raises(InputError, match="missing='model'"):
         FactorAnalysis(2, missing="error").fit(with_gaps(uneven(60, 8, 2), 0.1))

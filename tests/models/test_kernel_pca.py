@@ -23,7 +23,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 from streampca import PCA, InputError, KernelPCA, MemoryLimitError
-from streampca.models import kernel_fit as models
+from streampca.models.kernel_pca import fit as models
+from streampca.models.kernel_pca.options import KernelPCAOptions
 from streampca.sweep.memory import process_bytes
 
 CHOICES = ("uniform", "kmeans", "leverage")
@@ -305,7 +306,7 @@ def test_as_many_landmarks_as_reach_the_target():
     x = curve(3000)
     counts = []
     for target in (0.6, 0.9, 0.99):
-        model = KernelPCA(3, gamma=0.5, n_landmarks="auto", target=target).fit(x)
+        model = KernelPCA(3, gamma=0.5, n_landmarks="auto", target_trace=target).fit(x)
         assert target <= model.kept_trace_ < 1
         assert model.advice_ == ""
         counts.append(model.n_landmarks_)
@@ -313,7 +314,7 @@ def test_as_many_landmarks_as_reach_the_target():
     rough = points(1500, 5)
     counts = []
     for target in (0.3, 0.5, 0.7):
-        model = KernelPCA(3, gamma=0.5, n_landmarks="auto", target=target).fit(rough)
+        model = KernelPCA(3, gamma=0.5, n_landmarks="auto", target_trace=target).fit(rough)
         assert model.kept_trace_ >= target
         counts.append(model.n_landmarks_)
     assert counts[0] < counts[1] < counts[2] < 1500
@@ -330,7 +331,7 @@ def test_few_samples_are_all_taken():
 
 
 def test_more_components_than_the_first_landmarks():
-    model = KernelPCA(150, gamma=0.1, n_landmarks="auto", target=0.3).fit(points(1200))
+    model = KernelPCA(150, gamma=0.1, n_landmarks="auto", target_trace=0.3).fit(points(1200))
     assert model.n_landmarks_ >= 150
     assert (model.eigenvalues_ > 0).all()
 
@@ -349,7 +350,7 @@ def limit_landmarks(monkeypatch, most):
 
 def test_where_memory_forbids_the_target_it_says_so(monkeypatch):
     limit_landmarks(monkeypatch, 100)
-    model = KernelPCA(2, gamma=2.0, n_landmarks="auto", target=0.9).fit(points(1500))
+    model = KernelPCA(2, gamma=2.0, n_landmarks="auto", target_trace=0.9).fit(points(1500))
     assert model.n_landmarks_ <= 100
     assert model.kept_trace_ < 0.9
     assert "the target of 90.0% was not reached" in model.advice_
@@ -363,14 +364,14 @@ def test_a_sample_that_promises_too_much_does_not_end_in_an_error(monkeypatch, m
     monkeypatch.setattr(models, "SAMPLE", 40)
     x = curve(4000)
     x[::97] += np.random.default_rng(1).normal(scale=1000, size=x[::97].shape)
-    model = KernelPCA(2, gamma=0.5, n_landmarks="auto", target=0.9899).fit(x)
+    model = KernelPCA(2, gamma=0.5, n_landmarks="auto", target_trace=0.9899).fit(x)
     assert model.kept_trace_ >= 0.9899 or "was not reached" in model.advice_
 
 
 def test_where_a_sample_promises_too_much_and_memory_is_short_it_says_so(monkeypatch):
     limit_landmarks(monkeypatch, 64)
     monkeypatch.setattr(models._Fit, "_enough", lambda self, m: 64)  # noqa: ARG005
-    model = KernelPCA(2, gamma=2.0, n_landmarks="auto", target=0.95).fit(points(800))
+    model = KernelPCA(2, gamma=2.0, n_landmarks="auto", target_trace=0.95).fit(points(800))
     assert "was not reached" in model.advice_
 
 
@@ -387,7 +388,7 @@ def test_the_largest_number_of_landmarks_ends_the_search(monkeypatch):
 
     monkeypatch.setattr(models._Fit, "_with_landmarks", counted)
     monkeypatch.setattr(models._Fit, "_enough", lambda self, m: 64)  # noqa: ARG005
-    model = KernelPCA(2, gamma=2.0, n_landmarks="auto", target=0.95).fit(points(800))
+    model = KernelPCA(2, gamma=2.0, n_landmarks="auto", target_trace=0.95).fit(points(800))
     assert "was not reached" in model.advice_
 
 
@@ -578,7 +579,7 @@ def test_results_do_not_depend_on_the_memory_limit():
     x = np.random.default_rng(0).normal(size=(600, 3000))
     # Beside what this process holds already, of the tests before.
     limits = [process_bytes() + more for more in (300_000_000, 1_400_000_000)]
-    fits = [KernelPCA(3, gamma="median", n_landmarks=50, memory=limit).fit(x) for limit in limits]
+    fits = [KernelPCA(3, gamma="median", n_landmarks=50, memory_limit=limit).fit(x) for limit in limits]
     assert fits[0].gamma_ == fits[1].gamma_
     assert np.array_equal(fits[0].landmarks_, fits[1].landmarks_)
     np.testing.assert_allclose(fits[0].eigenvalues_, fits[1].eigenvalues_, rtol=1e-9)
@@ -661,17 +662,17 @@ def test_too_little_memory_is_refused_before_reading_with_the_least_needed(monke
     monkeypatch.setattr("streampca.models.kernel_pca.fit.process_bytes", lambda: 150 << 20)
     source = UnreadableSource((10**6, 100), (10_000, 100))
     with pytest.raises(MemoryLimitError) as error:
-        KernelPCA(10, n_landmarks=2000, memory="300MB").fit(source)
+        KernelPCA(10, n_landmarks=2000, memory_limit="300MB").fit(source)
     text = one_line(error)
     assert "kernel PCA with 2000 landmarks" in text
     assert "300 MB is allowed" in text
     least = int(text.split("raise the limit to ")[1].split("MB")[0])
-    request = models.KernelRequest(10, n_landmarks=2000, memory=f"{least}MB")
-    plan = models.plan_kernel_pca(source, request)
+    options = KernelPCAOptions(n_components=10, n_landmarks=2000)
+    plan = models.plan_kernel_pca(source, options, memory=f"{least}MB")
     assert 150 << 20 < plan.peak_bytes <= least * 1e6
     # More landmarks need more.
     with pytest.raises(MemoryLimitError):
-        models.plan_kernel_pca(source, models.KernelRequest(10, n_landmarks=3000, memory=f"{least}MB"))
+        models.plan_kernel_pca(source, KernelPCAOptions(n_components=10, n_landmarks=3000), memory=f"{least}MB")
 
 
 @pytest.mark.slow

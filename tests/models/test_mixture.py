@@ -20,7 +20,10 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from streampca import open_source
 from streampca.errors import InputError, MemoryLimitError
-from streampca.models.mixture.estimator import MixtureOfPPCA, MixtureRequest, fit_mixture
+from streampca.models.mixture.estimator import MixtureOfPPCA
+from streampca.models.mixture.fit import fit_mixture, mixture_sweeps
+from streampca.models.mixture.options import MixtureOptions
+from streampca.progress import silent
 from streampca.solvers.base import know_scaling
 from streampca.solvers.mixture.loop import MixtureEM, emptied
 from streampca.solvers.mixture.start import Draw, begin, draw_seeds, points, random_axes, uniforms
@@ -42,8 +45,8 @@ def planted(K=3, k=2, d=10, n=1500, *, apart=8.0, noise=0.3, seed=0):
 
 def solver_of(x, K, k, *, tol=1e-3, max_iter=200, seed=0, scale=None):
     """An EM whose matrix knows its scaling."""
-    request = MixtureRequest(K, k, scale)
-    sweeps = request.sweeps(open_source(x))
+    options = MixtureOptions(n_clusters=K, n_components=k, scale=scale)
+    sweeps = mixture_sweeps(open_source(x), options, None, silent)
     trace = know_scaling(sweeps, sweeps.moments())
     return MixtureEM(sweeps, K, k, trace / x.shape[1], tol, max_iter, seed)
 
@@ -365,7 +368,7 @@ def test_what_is_costly_to_read_is_kept():
 def test_too_little_memory_is_refused_before_reading():
     source = UnreadableSource((100000, 50000), (100, 50000))
     with pytest.raises(MemoryLimitError) as error:
-        MixtureOfPPCA(10, 20, memory="300MB").fit(source)
+        MixtureOfPPCA(10, 20, memory_limit="300MB").fit(source)
     assert "a mixture of 10 models needs at least" in one_line(error)
 
 
@@ -378,7 +381,9 @@ def stored(tmp_path):
 def fitted_by(given, workers):
     with dask.config.set(num_workers=workers):
         model = MixtureOfPPCA(3, 2)
-        fit, sweeps = fit_mixture(open_source(given), MixtureRequest(3, 2, max_iter=4, seed=1))
+        fit, sweeps = fit_mixture(
+            open_source(given), MixtureOptions(n_clusters=3, n_components=2, max_iter=4, random_state=1)
+        )
         model._set_attributes(fit, sweeps)
     assert len(sweeps.matrix.partitions) > 4
     return model

@@ -94,7 +94,9 @@ def test_it_drops_into_a_pipeline_and_a_grid_search():
 
 
 def test_a_clone_has_the_same_options_and_nothing_else():
-    model = PCA(3, scale="unit", missing="mean", whiten=True, solver="krylov", tol=1e-4, memory="1GB", random_state=7)
+    model = PCA(
+        3, scale="unit", missing="mean", whiten=True, solver="krylov", tol=1e-4, memory_limit="1GB", random_state=7
+    )
     copy = clone(model.fit(sample_data()))
     assert copy.get_params() == model.get_params()
     assert not hasattr(copy, "components_")

@@ -71,10 +71,10 @@ def test_tol_is_read():
 
 def test_memory_is_read():
     with pytest.raises(InputError, match="1 MB is allowed"):
-        PCA(2, memory="1MB").fit(sample_data())
-    model = PCA(2, memory="8GB").fit(sample_data())
+        PCA(2, memory_limit="1MB").fit(sample_data())
+    model = PCA(2, memory_limit="8GB").fit(sample_data())
     with pytest.raises(InputError, match="1 MB is allowed"):
-        model.set_params(memory="1MB").transform(sample_data())
+        model.set_params(memory_limit="1MB").transform(sample_data())
 
 
 def test_random_state_is_read():

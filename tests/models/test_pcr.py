@@ -23,7 +23,8 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from streampca import PCR, InputError, MemoryLimitError, load, open_source
 from streampca.cli.regressing import _write_predictions
-from streampca.models.pcr.targets import RegressionRequest, Targets
+from streampca.models.pcr.options import PCROptions
+from streampca.models.pcr.targets import Targets, plan_pcr
 from streampca.run.regression import targets_from
 from streampca.sources import Axis
 
@@ -199,7 +200,7 @@ def test_scikit_learns_own_checks_pass():
     results = check_estimator(PCR(), on_skip=None, on_fail=None)
     assert not {result["check_name"]: result["exception"] for result in results if result["status"] == "failed"}
     assert sum(result["status"] == "passed" for result in results) > 40
-    model = PCR(3, cv=4, scale="unit", missing="mean", solver="gram", tol=1e-4, memory="1GB", random_state=3)
+    model = PCR(3, cv=4, scale="unit", missing="mean", solver="gram", tol=1e-4, memory_limit="1GB", random_state=3)
     assert clone(model).get_params() == model.get_params()
 
 
@@ -364,15 +365,15 @@ def test_memory_is_counted_for_all_folds_and_refused_before_reading():
     source, y = UnreadableSource((20_000, 3000), (500, 3000)), np.arange(20_000.0)
     peaks = []
     for cv in (0, 5, 10):
-        request = RegressionRequest(10, cv=cv, solver="covariance", memory="64GB")
-        peaks.append(request.plan(source, Targets.of(y)).peak_bytes)
+        options = PCROptions(n_components=10, cv=cv, solver="covariance")
+        peaks.append(plan_pcr(source, options, Targets.of(y), memory="64GB").peak_bytes)
     assert peaks[1] - peaks[0] > 4 * 8 * 3000**2
     assert peaks[2] > peaks[1]
     with pytest.raises(MemoryLimitError, match=r"covariance on 20000 x 3000 with 5 folds needs at least \d+ MB"):
-        PCR(10, solver="covariance", memory="400MB").fit(source, y)
+        PCR(10, solver="covariance", memory_limit="400MB").fit(source, y)
     # What does not fit as a whole is found by blocks.
     tall = UnreadableSource((400_000, 60_000), (1000, 60_000))
-    assert RegressionRequest(10, memory="16GB").plan(tall, Targets.of(np.arange(4e5))).name == "krylov"
+    assert plan_pcr(tall, PCROptions(n_components=10), Targets.of(np.arange(4e5)), memory="16GB").name == "krylov"
 
 
 # ---------------------------------------------------------------- commands

@@ -49,7 +49,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 from streampca import PCA, PPCA, DualPPCA, FactorAnalysis, InputError, MemoryLimitError
-from streampca.models.ppca.fit import LatentRequest
+from streampca.models.ppca.fit import check_memory, plan_ppca
+from streampca.models.ppca.options import PPCAOptions
 
 
 def store(x, way):
@@ -338,7 +339,7 @@ def test_scikit_learns_own_checks_pass(options):
 
 def test_a_clone_has_the_same_options_and_nothing_else():
     model = PPCA(2, method="em", scale="unit", missing="error", criterion="bic", solver="krylov", tol=1e-4, max_iter=7,
-                 accelerate=False, memory="1GB", random_state=7)  # fmt: skip
+                 accelerate=False, memory_limit="1GB", random_state=7)  # fmt: skip
     copy = clone(model.fit(small()))
     assert copy.get_params() == model.get_params()
     assert not hasattr(copy, "components_")
@@ -560,15 +561,15 @@ def test_too_little_memory_is_refused_before_reading_with_the_least_needed(monke
         monkeypatch.setattr(f"streampca.{place}.process_bytes", lambda: 150 << 20)
     source = UnreadableSource(shape, chunks)
     with pytest.raises(MemoryLimitError) as error:
-        PPCA(10, memory="160MB").fit(source)
+        PPCA(10, memory_limit="160MB").fit(source)
     text = one_line(error)
     assert "160 MB is allowed" in text
     assert "missing='error' needs less" in text
     least = int(text.split("at least ")[1].split(" MB")[0])
     with pytest.raises(MemoryLimitError):
-        LatentRequest(10, memory=f"{least - 1}MB").check_memory(source)
-    LatentRequest(10, memory=f"{least}MB").check_memory(source)
-    planned = LatentRequest(10, memory="8GB").plan(source)
+        check_memory(source, PPCAOptions(n_components=10), f"{least - 1}MB")
+    check_memory(source, PPCAOptions(n_components=10), f"{least}MB")
+    planned = plan_ppca(source, PPCAOptions(n_components=10), memory="8GB")
     assert least * 1e6 * 0.99 < planned.peak_bytes < 8e9
     assert "EM" in planned.reason
 
@@ -868,7 +869,5 @@ def test_squared_loadings_are_what_factor_analysis_explains():
 
 
 def test_criteria_for_other_models_are_refused_before_reading():
-    from streampca.models.ppca.fit import LatentRequest
-
-    with pytest.raises(InputError, match="'heldout' for factor analysis"):
-        LatentRequest("auto", own_noise=True, criterion="bic")
+    with pytest.raises(InputError, match="criterion must be auto or heldout, got 'bic'"):
+        FactorAnalysis("auto", criterion="bic").fit(small())

@@ -16,7 +16,8 @@ from latent_helpers import (
 from streampca import PCA, PPCA, DualPPCA, FactorAnalysis, InputError, load, open_genotypes
 from streampca.demos.simulate_genotypes import simulate_genotypes
 from streampca.models.genotypes import match_variants
-from streampca.models.ppca.fit import LatentRequest, matching_latent
+from streampca.models.ppca.fit import matching_latent
+from streampca.models.ppca.options import PPCAOptions
 from streampca.results.store import impute_to_store, latent_in, latent_to_store, variant_labels_in
 
 
@@ -159,7 +160,7 @@ def test_new_samples_with_other_alleles_order_and_fewer_variants(tmp_path, bed, 
 
 
 def test_imputed_stores_keep_calls_and_stay_within_their_range(tmp_path, bed):
-    found, _ = latent_to_store(open_genotypes(bed), LatentRequest(3), tmp_path / "r.zarr", {})
+    found, _ = latent_to_store(open_genotypes(bed), PPCAOptions(n_components=3), tmp_path / "r.zarr", {})
     result = load(tmp_path / "r.zarr")
     again = latent_in(result)
     np.testing.assert_allclose(again.factors.W, found.factors.W, atol=1e-10)

@@ -11,7 +11,7 @@ from scipy.spatial.distance import cdist, pdist
 from sklearn.decomposition import KernelPCA as SklearnKernelPCA
 
 from streampca import PCA, InputError, KernelPCA
-from streampca.models import preimages
+from streampca.models.kernel_pca import preimages
 from streampca.models.kernel_pca.preimages import fixed_point, pre_images
 from streampca.solvers.kernel.kernels import Kernel
 

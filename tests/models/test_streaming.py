@@ -50,7 +50,7 @@ def test_certificates_of_batches_count_means_far_off(far):
 def test_a_streamed_sketch_is_off_by_no_more_than_its_certificate(scale):
     # 5 * 8 * 300 * 300 bytes are more than is allowed: 72 rows of a sketch have to do.
     x = matrix_with_spectrum(600, 300, falling(200, 0.95), mean=2.0, seed=22) * np.linspace(0.5, 2, 300)
-    model = PCA(8, memory="3MB", scale=scale)
+    model = PCA(8, memory_limit="3MB", scale=scale)
     for batch in np.array_split(x, 9):
         model.partial_fit(batch)
     assert model.result_.attrs["solver"] == "sketch"
@@ -68,7 +68,7 @@ def test_a_streamed_sketch_is_off_by_no_more_than_its_certificate(scale):
 @pytest.mark.parametrize("k", [None, 0.999, np.int64(150)])
 def test_a_sketch_too_small_for_what_is_asked_says_so(k):
     x = matrix_with_spectrum(400, 200, falling(199, 0.99), seed=23)
-    model = PCA(k, memory="1kB").partial_fit(x)
+    model = PCA(k, memory_limit="1kB").partial_fit(x)
     asked = SklearnPCA(k, svd_solver="full").fit(x).n_components_
     assert model.n_components_ == asked or (not model.converged_ and model.advice_)
 
@@ -78,12 +78,12 @@ def test_a_refused_batch_names_the_place_and_changes_nothing(memory):
     x = sample_data()
     bad = sample_data()
     bad[150, 6] = np.nan
-    model = PCA(2, memory=memory).partial_fit(x)
+    model = PCA(2, memory_limit=memory).partial_fit(x)
     with pytest.raises(InputError, match="sample 150, feature 6"):
         model.partial_fit(bad)
     assert model.n_samples_ == 200
     model.partial_fit(sample_data() + 1)
-    both = PCA(2, memory=memory).partial_fit(x).partial_fit(sample_data() + 1)
+    both = PCA(2, memory_limit=memory).partial_fit(x).partial_fit(sample_data() + 1)
     assert model.n_samples_ == both.n_samples_ == 400
     assert_close(model.explained_variance_, both.explained_variance_)
 
@@ -153,11 +153,11 @@ def test_merging_fits_with_filled_gaps_is_exact_or_refused():
 
 def test_a_sketch_survives_a_decomposition_that_does_not_converge(monkeypatch):
     x = np.random.default_rng(0).standard_normal((400, 90))
-    whole = PCA(3, memory=1_000).partial_fit(x)
+    whole = PCA(3, memory_limit=1_000).partial_fit(x)
 
     def fails(*_given, **_options):
         raise np.linalg.LinAlgError("SVD did not converge")
 
     monkeypatch.setattr(np.linalg, "svd", fails)
-    again = PCA(3, memory=1_000).partial_fit(x)
+    again = PCA(3, memory_limit=1_000).partial_fit(x)
     np.testing.assert_allclose(again.explained_variance_, whole.explained_variance_, rtol=1e-9)

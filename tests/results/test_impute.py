@@ -23,7 +23,7 @@ from latent_helpers import (
 )
 
 from streampca import PPCA, FactorAnalysis, InputError, MemoryLimitError, load, open_source
-from streampca.models.ppca.fit import LatentRequest
+from streampca.models.ppca.options import FactorAnalysisOptions, PPCAOptions
 from streampca.results.store import impute_to_store, latent_in, latent_to_store
 
 
@@ -180,8 +180,8 @@ def test_a_reconstruction_is_one_sweep():
 )
 def test_a_stored_model_comes_back(tmp_path, pattern, own, scale):
     x = with_gaps(planted(60, 9, 2), pattern)
-    request = LatentRequest(2, own_noise=own, scale=scale)
-    found, attributes = latent_to_store(open_source(x), request, tmp_path / "r.zarr", {"n_components": 2})
+    options = (FactorAnalysisOptions if own else PPCAOptions)(n_components=2, scale=scale)
+    found, attributes = latent_to_store(open_source(x), options, tmp_path / "r.zarr", {"n_components": 2})
     result = load(tmp_path / "r.zarr")
     again = latent_in(result)
     np.testing.assert_allclose(again.factors.W, found.factors.W, atol=1e-12)
@@ -203,7 +203,7 @@ def test_a_stored_model_comes_back(tmp_path, pattern, own, scale):
 def test_scores_in_a_store_are_those_of_transform_however_it_is_cut(tmp_path, cut):  # noqa: F811
     x = with_gaps(planted(90, 40, 2), "samples").astype(np.float32)
     source = CountingSource(x, (8, 40) if cut == ROWS else (90, 3))
-    found, _ = latent_to_store(source, LatentRequest(2), tmp_path / "r.zarr", {})
+    found, _ = latent_to_store(source, PPCAOptions(n_components=2), tmp_path / "r.zarr", {})
     result = load(tmp_path / "r.zarr")
     model = PPCA(2).fit(source)
     np.testing.assert_allclose(result["scores"], model.transform(x), atol=1e-5)

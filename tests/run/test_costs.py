@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from helpers import PEAK
 
+from streampca.models.pca.fit import resolve
 from streampca.run.config import Config
 from streampca.run.costs import measuring, planned, planning
 from streampca.run.costs.measuring import CALIBRATION_BYTES, driver_seconds, statistic_of
@@ -295,8 +296,8 @@ def test_workers_send_no_more_than_the_bound(keep_rows, monkeypatch):
     sizes = sizes_of(plan, data, statistic)
     with engine(SimpleNamespace(kind="processes", workers=2, dashboard=False), 1, 10**9) as client:
         client.wait_for_workers(2)
-        request = job.request.of(data)
-        Sweeps(plan.matrix(data, request.scale, request.missing)).run(statistic, "first")
+        options = resolve(job.options, data)
+        Sweeps(plan.matrix(data, options.scale, options.missing)).run(statistic, "first")
         sent = sent_by(client)
     bound = network_of(plan, sizes, 2, first=True)
     # Frames have headers; the first copy of what is broadcast comes from the driver.

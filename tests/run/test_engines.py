@@ -10,7 +10,8 @@ import zarr
 from helpers import falling, matrix_with_spectrum
 
 from streampca import PCA, open_source
-from streampca.models.pca.fit import Request, fit_pca
+from streampca.models.pca.fit import fit_pca
+from streampca.models.pca.options import PCAOptions
 from streampca.sweep.sweep import active_client
 
 ENGINES = ("covariance", "gram", "krylov")
@@ -28,10 +29,10 @@ def stored(tmp_path, solver, dtype=np.float32):
     return tmp_path / f"{solver}.zarr"
 
 
-def found_by(given, solver, workers, **options):
-    request = Request(4, solver=solver, tol=options.pop("tol", 1e-3), **options)
+def found_by(given, solver, workers, **changed):
+    options = PCAOptions(n_components=4, solver=solver, **changed)
     with dask.config.set(num_workers=workers):
-        found, sweeps = fit_pca(open_source(given), request)
+        found, sweeps = fit_pca(open_source(given), options)
     assert len(sweeps.matrix.partitions) > 4
     return found
 

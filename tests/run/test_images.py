@@ -22,7 +22,8 @@ from streampca import PCA, InputError, load
 from streampca.demos import Teller
 from streampca.demos.faces import _Faces, _judge, demo_faces, not_faces
 from streampca.demos.simulate_faces import Cast, simulate_faces
-from streampca.models.pca.fit import Request, distances, fit_pca, project
+from streampca.models.pca.fit import distances, fit_pca, project
+from streampca.models.pca.options import PCAOptions
 from streampca.report.print_images import draw_gallery, draw_reconstructions, reconstructions
 from streampca.run.convert import convert
 from streampca.run.images import convert_images, parse_size
@@ -328,7 +329,7 @@ def test_a_folder_becomes_components_that_know_their_labels_and_what_is_far(here
 def test_distances_are_those_of_residuals(rng, shape):
     X = rng.standard_normal(shape) * rng.uniform(1, 5, shape[1]) + 100
     X[rng.random(shape) < 0.05] = np.nan
-    found, _ = fit_pca(open_source(X), Request(4, scale="unit", missing="mean"))
+    found, _ = fit_pca(open_source(X), PCAOptions(n_components=4, scale="unit", missing="mean"))
     new = rng.standard_normal((30, shape[1])) * 9 + 100
     # In the space itself: nothing is left.
     new[0] = found.mean + found.scale * (np.array([1.0, -2.0, 3.0, 0.5]) @ found.components)
@@ -340,7 +341,7 @@ def test_distances_are_those_of_residuals(rng, shape):
     assert ours[0] <= 1e-6 * np.linalg.norm(A[0])
     fitted = distances(*project(open_source(X), found, "mean"))
     assert found.typical_distance == pytest.approx(np.sqrt(np.mean(fitted**2)))
-    assert fit_pca(open_source(X), Request("all", missing="mean"))[0].typical_distance <= 1e-5
+    assert fit_pca(open_source(X), PCAOptions(n_components="all", missing="mean"))[0].typical_distance <= 1e-5
 
 
 def test_drawn_faces_depend_on_the_seed_alone(tmp_path):

@@ -7,7 +7,8 @@ from helpers import Reference, falling, matrix_with_spectrum, true_residual
 
 from streampca import PCA
 from streampca.errors import Stopped
-from streampca.models.pca.fit import Request, fit_pca
+from streampca.models.pca.fit import fit_pca
+from streampca.models.pca.options import PCAOptions
 from streampca.solvers import dense
 from streampca.solvers.certificate import MARGIN, PROBES, Errors, Probe, certify, draw_probes
 from streampca.solvers.krylov import Krylov
@@ -271,13 +272,13 @@ class StopBefore:
 def test_stopped_between_the_switch_to_float64_and_the_check_gives_the_same_bits(tmp_path):
     x = matrix_with_spectrum(2_000, 40, falling(40, 0.9)).astype(np.float32)
     source = open_source(dask.array.from_array(x, chunks=(300, 40)))
-    request = Request(3, solver="krylov", tol=1e-8)
-    whole, _ = fit_pca(source, request)
+    options = PCAOptions(n_components=3, solver="krylov", tol=1e-8)
+    whole, _ = fit_pca(source, options)
     assert whole.tile_dtype == "float64"
     with Journal(tmp_path).active(), pytest.raises(Stopped):
-        fit_pca(source, Request(3, solver="krylov", tol=1e-8, progress=StopBefore("check")))
+        fit_pca(source, PCAOptions(n_components=3, solver="krylov", tol=1e-8), progress=StopBefore("check"))
     with Journal(tmp_path).active():
-        resumed, _ = fit_pca(source, request)
+        resumed, _ = fit_pca(source, options)
     np.testing.assert_array_equal(resumed.components, whole.components)
     np.testing.assert_array_equal(resumed.certificate, whole.certificate)
 
@@ -287,13 +288,13 @@ def test_float64_products_of_other_vectors_are_not_used(tmp_path, monkeypatch):
     """As after a restart on a processor that rounds differently: their certificate would be of other vectors."""
     x = matrix_with_spectrum(900, 60, falling(60, 0.9))
     source = open_source(dask.array.from_array(x, chunks=(300, 60)))
-    request = Request(3, solver="krylov", tol=1e-8)
+    options = PCAOptions(n_components=3, solver="krylov", tol=1e-8)
     with Journal(tmp_path).active():
-        fit_pca(source, request)
+        fit_pca(source, options)
     first_block = Krylov.first_block
     monkeypatch.setattr(Krylov, "first_block", lambda *given: first_block(*given) * (1 + 1e-7 * np.arange(60)[:, None]))
     with Journal(tmp_path).active():
-        found, _ = fit_pca(source, request)
+        found, _ = fit_pca(source, options)
     residual = true_residual(Reference.of(x), found.components, found.explained_variance)
     assert (residual <= found.certificate).all()
 

@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 from sklearn.decomposition import PCA as SklearnPCA  # noqa: N811
 
 from streampca import PCA, open_source
-from streampca.models.pca.fit import Request, fit_pca
+from streampca.models.pca.fit import fit_pca
+from streampca.models.pca.options import PCAOptions
 from streampca.solvers.base import Wanted
 from streampca.solvers.krylov import Krylov
 from streampca.solvers.power import Power
@@ -34,7 +35,7 @@ EPS = np.finfo(np.float64).eps
 
 
 def solve(x, k, solver, **options):
-    return fit_pca(open_source(x), Request(k, solver=solver, **options))[0]
+    return fit_pca(open_source(x), PCAOptions(n_components=k, solver=solver, **options))[0]
 
 
 def assert_certified(found, reference):

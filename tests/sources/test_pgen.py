@@ -15,7 +15,8 @@ from source_helpers import everything
 
 from streampca import InputError
 from streampca.demos.simulate_genotypes import simulate_genotypes
-from streampca.models.pca.fit import Request, fit_pca
+from streampca.models.pca.fit import fit_pca
+from streampca.models.pca.options import PCAOptions
 from streampca.sources.plink1 import BedSource
 from streampca.sources.plink2 import PgenSource
 
@@ -132,8 +133,8 @@ def test_what_plink2_makes_of_a_bed_file(tmp_path):
     np.testing.assert_array_equal(ours.read_packed(0, 700)[0].copy(), bed.read_packed(0, 700)[0])
     for name in ("fid", "iid", "chromosome", "position", "variant_id", "allele_1", "allele_2"):
         assert ours.label(name).tolist() == bed.label(name).tolist()
-    found, _ = fit_pca(ours, Request(3))
-    expected, _ = fit_pca(bed, Request(3))
+    found, _ = fit_pca(ours, PCAOptions(n_components=3))
+    expected, _ = fit_pca(bed, PCAOptions(n_components=3))
     assert_close(found.explained_variance, expected.explained_variance)
     assert_same_subspace(expected.components, found.components, 1e-8)
 

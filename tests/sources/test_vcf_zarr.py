@@ -15,7 +15,8 @@ from source_helpers import everything
 
 from streampca import InputError
 from streampca.demos.simulate_genotypes import simulate_genotypes
-from streampca.models.pca.fit import Request, fit_pca
+from streampca.models.pca.fit import fit_pca
+from streampca.models.pca.options import PCAOptions
 from streampca.sources.plink1 import BedSource
 from streampca.sources.vcf_zarr import VcfZarrSource, is_vcf_zarr, open_vcf_zarr
 from streampca.sources.wrappers import Cached
@@ -214,8 +215,8 @@ def test_components_are_those_of_the_bed_file(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         plink.convert(tmp_path / "study", tmp_path / "study.vcz", variants_chunk_size=50, samples_chunk_size=25)
-    ours, _ = fit_pca(open_vcf_zarr(tmp_path / "study.vcz"), Request(3))
-    bed, _ = fit_pca(BedSource(tmp_path / "study.bed"), Request(3))
+    ours, _ = fit_pca(open_vcf_zarr(tmp_path / "study.vcz"), PCAOptions(n_components=3))
+    bed, _ = fit_pca(BedSource(tmp_path / "study.bed"), PCAOptions(n_components=3))
     assert_close(ours.explained_variance, bed.explained_variance)
     assert_same_subspace(bed.components, ours.components, 1e-8)
 
@@ -267,7 +268,7 @@ def test_components_of_dosages(tmp_path, rng):
     p = x.mean(axis=1) / 2
     standard = x / np.sqrt(2 * p * (1 - p))[:, None]
     for scale, of in ((None, x), ("auto", standard)):
-        found, _ = fit_pca(open_vcf_zarr(path), Request(3, scale=scale))
+        found, _ = fit_pca(open_vcf_zarr(path), PCAOptions(n_components=3, scale=scale))
         assert_close(found.explained_variance, np.linalg.eigvalsh(np.cov(of))[::-1][:3])
 
 

@@ -11,7 +11,8 @@ import pytest
 from helpers import UnreadableSource, one_line
 
 from streampca import PCA, InputError, MemoryLimitError, open_source
-from streampca.models.pca.fit import Request
+from streampca.models.pca.fit import plan_pca
+from streampca.models.pca.options import PCAOptions
 from streampca.solvers import choose as plans
 from streampca.sweep.memory import Footprint, available_memory, cut, memory_limit, show_bytes, threads_that_fit
 
@@ -62,27 +63,27 @@ SHAPES = {
 def test_a_refusal_names_the_least_needed_and_that_is_accepted(shape, solver):
     source = UnreadableSource(*SHAPES[shape])
     with pytest.raises(MemoryLimitError) as error:
-        Request(10, solver=solver, memory="20MB").plan(source)
+        plan_pca(source, PCAOptions(n_components=10, solver=solver), memory="20MB")
     text = one_line(error)
     assert "20 MB is allowed" in text
     advised = re.search(r"raise the limit to (\d+MB) or more", text).group(1)
-    accepted = Request(10, solver=solver, memory=advised).plan(source)
+    accepted = plan_pca(source, PCAOptions(n_components=10, solver=solver), memory=advised)
     assert accepted.peak_bytes <= memory_limit(advised)
     least = int(re.search(r"at least (\d+) MB", text).group(1))
     with pytest.raises(MemoryLimitError):
-        Request(10, solver=solver, memory=f"{least - 1}MB").plan(source)
-    assert Request(10, solver=solver, memory=f"{least}MB").plan(source).threads >= 1
+        plan_pca(source, PCAOptions(n_components=10, solver=solver), memory=f"{least - 1}MB")
+    assert plan_pca(source, PCAOptions(n_components=10, solver=solver), memory=f"{least}MB").threads >= 1
 
 
 def test_the_estimator_refuses_before_reading():
     with pytest.raises(MemoryLimitError, match="needs at least"):
-        PCA(10, memory="20MB").fit(UnreadableSource(*SHAPES["both"]))
+        PCA(10, memory_limit="20MB").fit(UnreadableSource(*SHAPES["both"]))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("memory", ["1GB", "2GB", "30GB"])
 def test_a_plan_stays_under_its_limit(shape, memory):
-    plan = Request(10, solver="krylov", memory=memory).plan(UnreadableSource(*SHAPES[shape]))
+    plan = plan_pca(UnreadableSource(*SHAPES[shape]), PCAOptions(n_components=10, solver="krylov"), memory=memory)
     assert PROCESS < plan.peak_bytes <= plan.limit_bytes == memory_limit(memory)
     assert dict(plan.lines())["solver"].startswith("krylov")
 
@@ -90,8 +91,8 @@ def test_a_plan_stays_under_its_limit(shape, memory):
 def test_threads_are_given_up_when_memory_is_tight():
     source = UnreadableSource(*SHAPES["tall"])
     with dask.config.set(num_workers=8):
-        rich = Request(10, solver="covariance", memory="8GB").plan(source)
-        tight = Request(10, solver="covariance", memory="500MB").plan(source)
+        rich = plan_pca(source, PCAOptions(n_components=10, solver="covariance"), memory="8GB")
+        tight = plan_pca(source, PCAOptions(n_components=10, solver="covariance"), memory="500MB")
     assert rich.threads == 8
     assert 1 <= tight.threads < 8
     assert tight.cut == rich.cut
@@ -116,7 +117,7 @@ def test_the_plan_does_not_depend_on_the_number_of_workers(shape, k):
         for workers in (1, 2, 4, 16):
             with dask.config.set(num_workers=workers):
                 try:
-                    plan = Request(k, memory=f"{memory}MB").plan(source)
+                    plan = plan_pca(source, PCAOptions(n_components=k), memory=f"{memory}MB")
                 except MemoryLimitError:
                     plans_of.append("refused")
                 else:
@@ -127,14 +128,14 @@ def test_the_plan_does_not_depend_on_the_number_of_workers(shape, k):
 @pytest.mark.parametrize("k", [20, 0.9])
 def test_shapes_too_big_to_hold_are_planned_without_reading(k):
     source = UnreadableSource((10**7, 10**5), (1000, 5000))
-    plan = Request(k, memory="64GB").plan(source)
+    plan = plan_pca(source, PCAOptions(n_components=k), memory="64GB")
     assert plan.name == "krylov"
     assert plan.sweep_bytes == 4 * 10**12
     assert plan.peak_bytes <= 64 * 10**9
     assert plan.sweeps > 1
     assert plan.seconds > 100
     with pytest.raises(MemoryLimitError):
-        Request(k, memory="500MB").plan(source)
+        plan_pca(source, PCAOptions(n_components=k), memory="500MB")
 
 
 def test_a_dask_array_too_big_to_compute_is_planned_from_its_shape():
@@ -143,7 +144,7 @@ def test_a_dask_array_too_big_to_compute_is_planned_from_its_shape():
 
     x = dask.array.zeros((10**7, 10**5), chunks=(10**4, 10**5), dtype="f4")
     x = x.map_blocks(never, dtype="f4", meta=np.empty((0, 0), "f4"))
-    plan = Request(20, memory="64GB").plan(open_source(x))
+    plan = plan_pca(open_source(x), PCAOptions(n_components=20), memory="64GB")
     assert plan.name == "krylov"
     assert plan.cut.partitions == tuple((i, i + 10**4) for i in range(0, 10**7, 10**4))
 
@@ -163,16 +164,25 @@ def test_partitions_cover_the_axis_in_whole_chunks(axis, chunks):
 
 
 def test_few_features_call_for_the_covariance_and_few_samples_for_the_gram_matrix():
-    assert Request(10, memory="8GB").plan(UnreadableSource((10**6, 300), (10_000, 300))).name == "covariance"
-    assert Request(10, memory="8GB").plan(UnreadableSource((300, 10**6), (300, 10_000))).name == "gram"
-    assert Request(10, memory="8GB").plan(UnreadableSource((10**5, 10**5), (1000, 1000))).name == "krylov"
+    assert (
+        plan_pca(UnreadableSource((10**6, 300), (10_000, 300)), PCAOptions(n_components=10), memory="8GB").name
+        == "covariance"
+    )
+    assert (
+        plan_pca(UnreadableSource((300, 10**6), (300, 10_000)), PCAOptions(n_components=10), memory="8GB").name
+        == "gram"
+    )
+    assert (
+        plan_pca(UnreadableSource((10**5, 10**5), (1000, 1000)), PCAOptions(n_components=10), memory="8GB").name
+        == "krylov"
+    )
 
 
 def test_a_reason_is_given_for_the_choice():
     source = UnreadableSource((10**6, 300), (10_000, 300))
-    chosen = Request(10, memory="8GB").plan(source)
+    chosen = plan_pca(source, PCAOptions(n_components=10), memory="8GB")
     assert "300 x 300" in chosen.reason
-    assert Request(10, solver="krylov", memory="8GB").plan(source).reason == "as asked"
+    assert plan_pca(source, PCAOptions(n_components=10, solver="krylov"), memory="8GB").reason == "as asked"
     lines = dict(chosen.lines())
     assert set(lines) == {"solver", "sweeps", "partitions", "memory", "time"}
     assert "8 GB" in lines["memory"]
@@ -180,7 +190,7 @@ def test_a_reason_is_given_for_the_choice():
 
 def test_decoded_data_are_kept_only_where_they_are_read_again():
     costly = UnreadableSource((100_000, 1000), (10_000, 1000))
-    assert Request(10, solver="covariance", memory="4GB").plan(costly).resident_bytes == 0
-    assert Request(10, solver="krylov", memory="4GB").plan(costly).resident_bytes == costly.n_bytes
+    assert plan_pca(costly, PCAOptions(n_components=10, solver="covariance"), memory="4GB").resident_bytes == 0
+    assert plan_pca(costly, PCAOptions(n_components=10, solver="krylov"), memory="4GB").resident_bytes == costly.n_bytes
     cheap = UnreadableSource((100_000, 1000), (10_000, 1000), costly=False)
-    assert Request(10, solver="krylov", memory="4GB").plan(cheap).resident_bytes == 0
+    assert plan_pca(cheap, PCAOptions(n_components=10, solver="krylov"), memory="4GB").resident_bytes == 0

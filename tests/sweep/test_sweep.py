@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streampca import PCA, InputError, open_source
-from streampca.models.pca.fit import Request, fit_pca, project
+from streampca.models.pca.fit import fit_pca, project
+from streampca.models.pca.options import PCAOptions
 from streampca.progress import BarProgress, LogProgress, Step
 from streampca.sweep.matrix import Defects, Matrix
 from streampca.sweep.scaling import Scaling
@@ -185,11 +186,11 @@ def test_fit_transform_reads_everything_at_most_once_more_than_fit():
 def test_what_fits_in_memory_is_read_once_however_many_sweeps():
     x = matrix_with_spectrum(500, 60, falling(60, 0.8))
     source = CountingSource(x, (10, 60), costly=True)
-    found, _ = fit_pca(source, Request(3, solver="krylov", memory="8GB"))
+    found, _ = fit_pca(source, PCAOptions(n_components=3, solver="krylov"), memory="8GB")
     assert found.n_sweeps > 2
     assert (source.times_read() == 1).all()
     assert found.bytes_read == x.nbytes
-    plain, _ = fit_pca(open_source(x), Request(3, solver="krylov", memory="8GB"))
+    plain, _ = fit_pca(open_source(x), PCAOptions(n_components=3, solver="krylov"), memory="8GB")
     np.testing.assert_allclose(found.explained_variance, plain.explained_variance, rtol=1e-9)
 
 
@@ -211,13 +212,13 @@ def test_compressed_bytes_are_counted_as_read(tmp_path):
     array = zarr.create_array(tmp_path / "x.zarr", shape=(1000, 50), dtype="f4", chunks=(100, 50))
     array[...] = np.repeat(np.arange(50, dtype="f4")[None], 1000, axis=0) + np.arange(1000, dtype="f4")[:, None]
     on_disk = sum(path.stat().st_size for path in (tmp_path / "x.zarr" / "c").rglob("*") if path.is_file())
-    found, _ = fit_pca(open_source(tmp_path / "x.zarr"), Request(1, solver="covariance"))
+    found, _ = fit_pca(open_source(tmp_path / "x.zarr"), PCAOptions(n_components=1, solver="covariance"))
     assert found.bytes_read == on_disk < 1000 * 50 * 4
 
 
 def test_projecting_counts_no_partition_twice():
     x = data(200, 12)
-    found, _ = fit_pca(open_source(x), Request(2))
+    found, _ = fit_pca(open_source(x), PCAOptions(n_components=2))
     scores, squares = project(CountingSource(x, (7, 12)), found, "error")
     centred = x - x.mean(axis=0)
     np.testing.assert_allclose(scores, centred @ found.components.T, rtol=1e-10, atol=1e-10)
@@ -303,8 +304,11 @@ def test_krylov_needs_no_sweep_for_the_other_side_where_memory_allows(tmp_path):
     array = zarr.create_array(tmp_path / "wide.zarr", shape=x.shape, dtype=x.dtype, chunks=(60, 300))
     array[...] = x
     labels = []
-    request = Request(3, solver="krylov", memory="8GB", progress=lambda step: labels.append((step.sweep, step.label)))
-    found, _ = fit_pca(open_source(tmp_path / "wide.zarr"), request)
+    options = PCAOptions(n_components=3, solver="krylov")
+    found, _ = fit_pca(
+        open_source(tmp_path / "wide.zarr"), options, memory="8GB",
+        progress=lambda step: labels.append((step.sweep, step.label)),
+    )  # fmt: skip
     assert {label for _, label in labels} == {"krylov"}
     assert found.n_sweeps == len(set(labels))
     scores = (x - x.mean(axis=0)) @ found.components.T

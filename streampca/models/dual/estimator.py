@@ -9,11 +9,13 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from streampca._typing import Array
-from streampca.errors import InputError, curing_gaps
+from streampca.errors import curing_gaps
 from streampca.models.base import Opener, like
-from streampca.models.pca.fit import DEFAULT_TOL, Request, fit_pca, scores_of
+from streampca.models.dual.options import DualPPCAOptions
+from streampca.models.pca.fit import fit_pca, scores_of
+from streampca.models.pca.options import PCAOptions
 from streampca.models.ppca.choose import closed_likelihood
-from streampca.models.ppca.fit import LatentRequest
+from streampca.models.ppca.fit import component_count
 from streampca.progress import Progress, silent
 from streampca.solvers.em.loop import LEAST_NOISE
 
@@ -43,7 +45,7 @@ class DualPPCA(Opener):
     n_components : int or None
         Latent dimensions, at most min(n_samples, n_features) - 1; None for as many as there can be. Missing values are
         refused; missing genotypes stand at the mean.
-    scale, solver, tol, memory, random_state, progress
+    scale, solver, tol, memory_limit, random_state, progress
         As for `PCA`.
 
     Attributes
@@ -76,8 +78,8 @@ class DualPPCA(Opener):
         *,
         scale: str | None = "auto",
         solver: str = "auto",
-        tol: float = DEFAULT_TOL,
-        memory: str | int | None = None,
+        tol: float = 1e-3,
+        memory_limit: str | int | None = None,
         random_state: Any = 0,
         progress: Progress | None = None,
     ):
@@ -85,7 +87,7 @@ class DualPPCA(Opener):
         self.scale = scale
         self.solver = solver
         self.tol = tol
-        self.memory = memory
+        self.memory_limit = memory_limit
         self.random_state = random_state
         self.progress = progress
 
@@ -99,14 +101,13 @@ class DualPPCA(Opener):
         sample_dims : dimensions of labelled data that make up the samples; the first one unless given.
         """
         source = self._source(X, sample_dims, reset=True)
-        if self.n_components == "auto":
-            raise InputError("n_components='auto' is not for DualPPCA; give a number, or choose one by PPCA('auto')")
-        k = LatentRequest(self.n_components).most(source)
-        request = Request(
-            k, self.scale, "auto", self.solver, self.tol, self.memory, self._seed(), progress=self.progress or silent
-        )
+        options = DualPPCAOptions.of(self._parameters())
+        k = component_count(options.n_components, source)
+        pca = PCAOptions.of({**dict(options), "n_components": k})
         with curing_gaps("fill them, or use PPCA, which models them"):
-            found, sweeps = fit_pca(source, request, extra_sweeps=1)
+            found, sweeps = fit_pca(
+                source, pca, memory=self.memory_limit, progress=self.progress or silent, extra_sweeps=1
+            )
         scores, found = scores_of(found, sweeps)
         n, d = found.n_samples, len(found.mean)
         values = found.explained_variance * (n - 1) / d

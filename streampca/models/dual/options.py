@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from streampca.validation import Between, Count, Options, Scale, Seed, Solver
+from streampca.validation import Between, Count, FieldScale, Options, Seed, Solver
 
 
 class DualPPCAOptions(Options):
     """Dual probabilistic PCA: a Gaussian process per feature with a linear kernel over latent points."""
 
     n_components: Count | None = Field(default=None, description="Number of latent dimensions.")
-    scale: Scale = Field(
+    scale: FieldScale = Field(
         default="auto",
-        description="unit: divide by the standard deviation; patterson: by sqrt(2p(1-p)); auto: patterson for "
-        "genotypes, else none.",
+        description="unit: divide by the standard deviation; patterson: by sqrt(2p(1-p)); coslat: weight by latitude; "
+        "auto: patterson for genotypes, else none.",
     )
     solver: Solver = Field(default="auto", description="Eigenvalue solver.")
     tol: Between = Field(default=1e-3, description="Largest certificate (relative residual) of a component.")

@@ -14,13 +14,11 @@ from streampca.errors import InputError, curing_gaps
 from streampca.models.base import Estimator, like, samples_like, scaled_block
 from streampca.models.dataset import as_dataset, kernel_attributes, kernel_variables
 from streampca.models.kernel_pca.fit import fit_kernel_pca
+from streampca.models.kernel_pca.options import KernelPCAOptions
 from streampca.models.kernel_pca.preimages import RESTORED_ROWS, KernelDenoiser, Scores, pre_images
 from streampca.models.kernel_pca.record import (
     CURE,
-    DEFAULT_LANDMARKS,
-    DEFAULT_TARGET,
     KernelPCAFit,
-    KernelRequest,
     finite_scores,
     kernel_scores,
     kernel_sweeps,
@@ -57,14 +55,14 @@ class KernelPCA(Estimator):
     degree, coef0 : float
         p and c of poly and sigmoid.
     n_landmarks : int or "auto"
-        Landmarks m. "auto" takes as many as keep `target` of the kernel's trace, as memory allows.
+        Landmarks m. "auto" takes as many as keep `target_trace` of the kernel's trace, as memory allows.
     landmarks : "uniform", "kmeans", "leverage" or "fourier"
         "uniform": samples drawn evenly, only the chunks that hold them are read. "kmeans": centres of k-means by
         mini-batches, a sweep in all (three, where partitions are few). "leverage": samples drawn by their
         ridge leverage, recursively, a sweep.
         "fourier": no landmarks but m random Fourier features, of rbf and laplacian, for m too large for an m x m
         matrix.
-    target : float
+    target_trace : float
         Share of the trace that n_landmarks="auto" is to keep.
     scale : None or "unit"
         "unit" takes off the mean of each feature and divides by its standard deviation first; a sweep more.
@@ -75,7 +73,7 @@ class KernelPCA(Estimator):
         for linear and rbf kernels.
     alpha : float
         Penalty of that regression.
-    memory : str, int or None
+    memory_limit : str, int or None
         Limit on the resident size of this process, as "600MB" or in bytes; half of what is available unless given.
     random_state : int, RandomState or None
         Seed of the landmarks.
@@ -128,14 +126,14 @@ class KernelPCA(Estimator):
         gamma: float | str | None = "scale",
         degree: float = 3,
         coef0: float = 1,
-        n_landmarks: int | str = DEFAULT_LANDMARKS,
+        n_landmarks: int | str = 1000,
         landmarks: str = "uniform",
-        target: float = DEFAULT_TARGET,
+        target_trace: float = 0.95,
         scale: str | None = None,
         missing: str = "error",
         fit_inverse_transform: bool = False,
         alpha: float = 0.1,
-        memory: str | int | None = None,
+        memory_limit: str | int | None = None,
         random_state: Any = 0,
         progress: Progress | None = None,
     ):
@@ -146,12 +144,12 @@ class KernelPCA(Estimator):
         self.coef0 = coef0
         self.n_landmarks = n_landmarks
         self.landmarks = landmarks
-        self.target = target
+        self.target_trace = target_trace
         self.scale = scale
         self.missing = missing
         self.fit_inverse_transform = fit_inverse_transform
         self.alpha = alpha
-        self.memory = memory
+        self.memory_limit = memory_limit
         self.random_state = random_state
         self.progress = progress
 
@@ -183,12 +181,10 @@ class KernelPCA(Estimator):
         return like(X, self._scores, source)
 
     def _fit(self, source: Source) -> Sweeps:
-        request = KernelRequest(
-            self.n_components, self.kernel, self.gamma, self.degree, self.coef0, self.n_landmarks, self.landmarks,
-            self.target, self.scale, self.missing, self.fit_inverse_transform, self.alpha, self.memory, self._seed(),
-            self.progress or silent,
-        )  # fmt: skip
-        self._found, sweeps = fit_kernel_pca(source, request)
+        options = KernelPCAOptions.of(self._parameters())
+        self._found, sweeps = fit_kernel_pca(
+            source, options, memory=self.memory_limit, progress=self.progress or silent
+        )
         self._set_attributes(source)
         return sweeps
 
@@ -232,7 +228,7 @@ class KernelPCA(Estimator):
             return like(X, kernel_scores(found, sweeps, check=True), source)
 
     def _sweeps(self, source: Source, what: str, held: int) -> Sweeps:
-        return kernel_sweeps(source, self._found, self.missing, self.memory, self.progress or silent, what, held)
+        return kernel_sweeps(source, self._found, self.missing, self.memory_limit, self.progress or silent, what, held)
 
     def inverse_transform(self, X: Any) -> Any:
         """Map scores back to samples: by the ridge map if learnt, else exactly (linear) or by fixed point (rbf).

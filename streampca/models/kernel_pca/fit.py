@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from streampca._typing import Array
 from streampca.errors import InputError, MemoryLimitError, curing_gaps
+from streampca.models.kernel_pca.options import KernelPCAOptions
 from streampca.models.kernel_pca.preimages import MOST_ANCHORS, fit_ridge
-from streampca.models.kernel_pca.record import CURE, DEFAULT_LANDMARKS, KernelPCAFit, KernelRequest
+from streampca.models.kernel_pca.record import (
+    CURE,
+    KernelPCAFit,
+    check_kernel_data,
+    first_count,
+    kernel_of,
+    learns_moments,
+)
 from streampca.models.pca.fit import signed
-from streampca.progress import logger
+from streampca.progress import Progress, logger, silent
 from streampca.solvers.base import NeedsFloat64, Wanted, know_scaling
 from streampca.solvers.choose import Plan, block_size
 from streampca.solvers.dense import Dense
@@ -59,6 +68,8 @@ SAMPLE_BYTES, LEAST_ROWS = 64 << 20, 50
 FROM_SAMPLE = {"uniform": 1, "kmeans": 4, "leverage": 8, "fourier": 0}
 # "auto" takes half as many landmarks again until the target is reached, and no more than the last.
 MORE, MOST_LANDMARKS = 1.5, 16_384
+# "auto" is planned for this number of landmarks.
+PLANNED_LANDMARKS = 1000
 # Above this many features their covariance is not formed.
 LARGEST_COVARIANCE = 6_000
 # Float32 is used where it gives the exponents of the kernel to this.
@@ -74,30 +85,32 @@ def rows_of(count: int, shape: tuple[int, int], least: int = 0) -> int:
     return min(n, max(least or LEAST_ROWS, min(count, SAMPLE_BYTES // (8 * d))))
 
 
-def candidates(request: KernelRequest, shape: tuple[int, int], m: int) -> int:
+def candidates(options: KernelPCAOptions, shape: tuple[int, int], m: int) -> int:
     """Return how many rows m landmarks are chosen from, before all data are looked at."""
-    return 0 if request.landmarks == "fourier" else rows_of(m * FROM_SAMPLE[request.landmarks], shape, m)
+    return 0 if options.landmarks == "fourier" else rows_of(m * FROM_SAMPLE[options.landmarks], shape, m)
 
 
 def plan_kernel(
-    source: Source, request: KernelRequest, m: int, limit: int, process: int | None = None
+    source: Source, options: KernelPCAOptions, m: int, limit: int, process: int | None = None
 ) -> tuple[Cut, Footprint, int]:
     """Return the cut, what sweeps with m features hold, and how many tasks fit at a time; refuse if none does."""
     n, d = source.shape
-    k, fourier = request.count(n, m), request.landmarks == "fourier"
+    k, fourier = options.n_components or min(n, m), options.landmarks == "fourier"
     forms = not fourier or m <= LARGEST_COVARIANCE
     # Of the covariance, or of a block of vectors; of landmarks that move, or of samples by anchors.
     partial = 8 * (m + 1) * (block_size(k) if not forms or (m >= n and not fourier) else m + 1)
-    if request.landmarks in ("kmeans", "leverage"):
+    if options.landmarks in ("kmeans", "leverage"):
         partial = max(partial, 8 * m * (d + 1))
-    anchors = min(MOST_ANCHORS, rows_of(CHECKED, source.shape) if fourier else m) if request.fit_inverse else 0
+    anchors = (
+        min(MOST_ANCHORS, rows_of(CHECKED, source.shape) if fourier else m) if options.fit_inverse_transform else 0
+    )
     partial = max(partial, 8 * anchors * (anchors + d))
     planned = cut(source, 0, partial, widening=max(1.0, m / d))
     length = feature_tile_length(Scatter().tile_length(m, 4), d, 4)
     # Features and inputs of a tile with what the kernel makes of them, and the temporary of a product in strips.
     tile = 4 * length * (2 * m + 1) + 8 * length * (2 * d + k + 4) + 8 * min(STRIP, m) * m
     # Samples, landmarks as they are and as the kernel needs them, weights; matrices of landmarks and their factors.
-    rows = candidates(request, source.shape, m) + rows_of(SAMPLE, source.shape) + rows_of(CHECKED, source.shape)
+    rows = candidates(options, source.shape, m) + rows_of(SAMPLE, source.shape) + rows_of(CHECKED, source.shape)
     driver = 8 * (2 * rows * d + 4 * m * (d + k))
     driver += 8 * (6 * m * m if forms else m * (21 * block_size(k) + 2 * k))
     # Kernel and coordinates of the samples that tell what landmarks miss.
@@ -110,17 +123,17 @@ def plan_kernel(
     return planned, need, threads_that_fit(need, limit, min(thread_count(), len(planned.partitions)), what)
 
 
-def plan_kernel_pca(source: Source, request: KernelRequest, extra_sweeps: int = 0) -> Plan:
+def plan_kernel_pca(source: Source, options: KernelPCAOptions, *, memory: Any = None, extra_sweeps: int = 0) -> Plan:
     """Count the cost, without reading; of "auto" that of the default number of landmarks."""
-    request.check(source)
+    check_kernel_data(source, options)
     n, d = source.shape
-    m = min(n, DEFAULT_LANDMARKS) if request.n_landmarks == "auto" else request.first_count(n)
-    limit = memory_limit(request.memory)
-    planned, need, threads = plan_kernel(source, request, m, limit)
-    also = (request.learns_moments, request.fit_inverse, request.landmarks in ("kmeans", "leverage"))
+    m = min(n, PLANNED_LANDMARKS) if options.n_landmarks == "auto" else first_count(options, n)
+    limit = memory_limit(memory)
+    planned, need, threads = plan_kernel(source, options, m, limit)
+    also = (learns_moments(options), options.fit_inverse_transform, options.landmarks in ("kmeans", "leverage"))
     sweeps = 1 + extra_sweeps + sum(also)
-    exact = m == n and request.landmarks != "fourier"
-    what = f"{m} Fourier features" if request.landmarks == "fourier" else f"{m} landmarks ({request.landmarks})"
+    exact = m == n and options.landmarks != "fourier"
+    what = f"{m} Fourier features" if options.landmarks == "fourier" else f"{m} landmarks ({options.landmarks})"
     work = n * (m * (m + 4.0 * d + 100) if not exact else 4.0 * d + 100)
     return Plan(
         solver=Dense(), name="kernel PCA", reason="all samples, exactly" if exact else what, cut=planned,
@@ -130,23 +143,31 @@ def plan_kernel_pca(source: Source, request: KernelRequest, extra_sweeps: int = 
     )  # fmt: skip
 
 
-def fit_kernel_pca(source: Source, request: KernelRequest) -> tuple[KernelPCAFit, Sweeps]:
-    """Fit kernel PCA; returns it, and the sweeps over the inputs to go on with."""
+def fit_kernel_pca(
+    source: Source, options: KernelPCAOptions, *, memory: Any = None, progress: Progress = silent
+) -> tuple[KernelPCAFit, Sweeps]:
+    """Fit kernel PCA; return it, and the sweeps over the inputs to continue with.
+
+    Parameters
+    ----------
+    source, options : the data and the options of kernel PCA.
+    memory, progress : as for `fit_pca`.
+    """
     started = time.monotonic()
-    request.check(source)
-    if request.landmarks == "kmeans":
+    check_kernel_data(source, options)
+    if options.landmarks == "kmeans":
         # Loaded now, not in the middle: plans count what the process holds already.
         import sklearn.cluster  # noqa: F401
-    limit, process = memory_limit(request.memory), process_bytes()
+    limit, process = memory_limit(memory), process_bytes()
     n, d = source.shape
-    m = request.first_count(n)
-    planned, _, threads = plan_kernel(source, request, m, limit, process)
+    m = first_count(options, n)
+    planned, _, threads = plan_kernel(source, options, m, limit, process)
     zero = Scaling(np.zeros(d))
     matrix = Matrix(
-        source, 0, tile_dtype(source.dtype), request.missing, request.scale, None if request.learns_moments else zero,
+        source, 0, tile_dtype(source.dtype), options.missing, options.scale, None if learns_moments(options) else zero,
         planned.partitions, planned.slab_length,
     )  # fmt: skip
-    fit = _Fit(Sweeps(matrix, threads, request.progress), request, limit, process)
+    fit = _Fit(Sweeps(matrix, threads, progress), options, limit, process)
     with fit.sweeps, curing_gaps(CURE):
         found = fit.run(m)
     return replace(found, seconds=time.monotonic() - started), fit.sweeps
@@ -155,8 +176,8 @@ def fit_kernel_pca(source: Source, request: KernelRequest) -> tuple[KernelPCAFit
 class _Fit:
     """One fit: its sweeps, and what becomes known on the way."""
 
-    def __init__(self, sweeps: Sweeps, request: KernelRequest, limit: int, process: int):
-        self.sweeps, self.request, self.limit, self.process = sweeps, request, limit, process
+    def __init__(self, sweeps: Sweeps, options: KernelPCAOptions, limit: int, process: int):
+        self.sweeps, self.options, self.limit, self.process = sweeps, options, limit, process
         self.n, self.d = sweeps.matrix.source.shape
         self.missing = np.zeros(self.d, np.int64)
         self.kernel: Kernel | None = None
@@ -164,24 +185,24 @@ class _Fit:
 
     def run(self, m: int) -> KernelPCAFit:
         """Learn the inputs, choose the features, find the components."""
-        request = self.request
-        if request.learns_moments:
+        options = self.options
+        if learns_moments(options):
             self._learn_moments()
-        if request.landmarks == "fourier":
+        if options.landmarks == "fourier":
             return self._with_fourier(m)
-        if request.n_landmarks != "auto":
+        if options.n_landmarks != "auto":
             return self._with_landmarks(m)
         m = self._enough(m)
         while True:
             found = self._with_landmarks(m)
             more = self._more(m)
-            if found.solution.kept >= request.target or more == m:
+            if found.solution.kept >= options.target_trace or more == m:
                 break
             # The sample promised more than all data keep.
             m = more
-        if found.solution.kept < request.target:
+        if found.solution.kept < options.target_trace:
             why = "no more landmarks are taken" if m >= MOST_LANDMARKS else "no more landmarks fit the memory limit"
-            short = f"the target of {request.target:.1%} was not reached: {why}"
+            short = f"the target of {options.target_trace:.1%} was not reached: {why}"
             found = replace(found, advice=joined(found.advice, short))
         return found
 
@@ -200,21 +221,21 @@ class _Fit:
         """Return how many landmarks to try after m; m itself if no more fit."""
         more = min(self.n, MOST_LANDMARKS, int(np.ceil(m * MORE)))
         try:
-            plan_kernel(self.sweeps.matrix.source, self.request, more, self.limit, self.process)
+            plan_kernel(self.sweeps.matrix.source, self.options, more, self.limit, self.process)
         except MemoryLimitError:
             return m
         return more
 
     def _enough(self, m: int) -> int:
         """Return how many landmarks, drawn evenly, keep the target share of a sample's trace; or as many as fit."""
-        m = max(m, min(self.n, self.request.n_components or 1))
+        m = max(m, min(self.n, self.options.n_components or 1))
         while m < self.n:
             self._cut_for(m)
             kernel, sample, others = self._samples(m)
             share = self._share(kernel, sample[:m], others.astype(np.float64))
             logger.info("%d landmarks keep about %.1f%% of the kernel's trace", m, 100 * share)
             more = self._more(m)
-            if share >= self.request.target or more == m:
+            if share >= self.options.target_trace or more == m:
                 break
             m = more
         return m
@@ -233,23 +254,23 @@ class _Fit:
     def _cut_for(self, m: int) -> None:
         """Cut the data for so many features."""
         source = self.sweeps.matrix.source
-        planned, _, self.sweeps.threads = plan_kernel(source, self.request, m, self.limit, self.process)
+        planned, _, self.sweeps.threads = plan_kernel(source, self.options, m, self.limit, self.process)
         self.sweeps.matrix = replace(
             self.sweeps.matrix, partitions=planned.partitions, slab_length=planned.slab_length
         )  # fmt: skip
 
     def _drawn(self, count: int, purpose: int) -> Array:
         """Return so many rows, drawn evenly, in random order; others for each purpose."""
-        return draw_rows(self.n, min(self.n, count), [self.request.seed, purpose])
+        return draw_rows(self.n, min(self.n, count), [self.options.random_state, purpose])
 
     def _samples(self, m: int) -> tuple[Kernel, Array, Array]:
         """Return the kernel, rows to choose m landmarks from, and others that tell what these are worth; reads them.
 
         All rows, in order, if m is their number. The first time, the kernel's gamma comes from rows of its own.
         """
-        request, shape = self.request, (self.n, self.d)
-        exact = m >= self.n and request.landmarks != "fourier"
-        chosen = np.arange(self.n) if exact else self._drawn(candidates(request, shape, m), 0)
+        options, shape = self.options, (self.n, self.d)
+        exact = m >= self.n and options.landmarks != "fourier"
+        chosen = np.arange(self.n) if exact else self._drawn(candidates(options, shape, m), 0)
         others = np.setdiff1d(self._drawn(rows_of(CHECKED, shape), 1), chosen[:m] if exact or self._uniform else [])
         some = np.sort(self._drawn(rows_of(SAMPLE, shape), 2))
         rows = np.unique(np.concatenate([chosen, others, some]))
@@ -257,8 +278,9 @@ class _Fit:
         groups = [found[np.searchsorted(rows, group)] for group in (chosen, others, some)]
         del found
         if self.kernel is None:
-            self.kernel = request.with_gamma(gamma_of(request.gamma, request.name, groups[2]))
-            if self.kernel.movable and not request.learns_moments:
+            gamma = None if options.gamma == "features" else options.gamma
+            self.kernel = kernel_of(options, gamma_of(gamma, options.kernel_name, groups[2]))
+            if self.kernel.movable and not learns_moments(options):
                 # Distances are differences of squares, which lose digits far from the origin.
                 centre = groups[2].mean(axis=0, dtype=np.float64)
                 self.sweeps.matrix = replace(self.sweeps.matrix, scaling=Scaling(centre))
@@ -271,7 +293,7 @@ class _Fit:
 
     @property
     def _uniform(self) -> bool:
-        return self.request.landmarks == "uniform"
+        return self.options.landmarks == "uniform"
 
     def _use_float64(self, why: bool) -> None:
         """Change to float64 tiles if need be."""
@@ -280,10 +302,10 @@ class _Fit:
             self.sweeps.matrix = replace(self.sweeps.matrix, dtype=np.dtype(np.float64))
 
     def _with_landmarks(self, m: int) -> KernelPCAFit:
-        request = self.request
+        options = self.options
         self._cut_for(m)
         kernel, sample, others = self._samples(m)
-        k = request.count(self.n, m)
+        k = options.n_components or min(self.n, m)
         if m >= self.n:
             self._use_float64(why=True)
             points = sample.astype(np.float64)
@@ -296,14 +318,14 @@ class _Fit:
             )
         if len(points) < m:
             self.notes.append(f"{len(points)} landmarks, not {m}: no more different ones were found")
-            k = min(k, len(points)) if request.n_components is None else k
+            k = min(k, len(points)) if options.n_components is None else k
         spectrum = Spectrum.of(kernel_matrix(kernel, points))
         if self.sweeps.matrix.dtype != np.float64:
             self._use_float64(needs_float64(spectrum, kernel, points, others, k, self.n))
             points = points.astype(self.sweeps.matrix.dtype, copy=False)
         span = spectrum.span(self.sweeps.matrix.dtype, self.n)
         solution = solve_nystrom(self.sweeps, kernel, points, span, k)
-        found = self._found(kernel, points, solution, request.landmarks)
+        found = self._found(kernel, points, solution, options.landmarks)
         # Too few others tell nothing; all the variance that is missed may then be along one direction.
         enough = len(others) >= LEAST_ROWS // 2
         missed = min(solution.lost, missed_by(span, kernel, points, others)) if enough else solution.lost
@@ -311,26 +333,28 @@ class _Fit:
 
     def _chosen(self, sample: Array, kernel: Kernel, m: int) -> Array:
         """Return the landmarks."""
-        request = self.request
-        if request.landmarks == "uniform":
+        options = self.options
+        if options.landmarks == "uniform":
             return sample[:m]
-        if request.landmarks == "kmeans":
-            return kmeans_landmarks(self.sweeps, seed_centres(sample, m, request.seed), request.seed)
-        return leverage_landmarks(self.sweeps, kernel, sample, m, request.seed)
+        if options.landmarks == "kmeans":
+            return kmeans_landmarks(self.sweeps, seed_centres(sample, m, options.random_state), options.random_state)
+        return leverage_landmarks(self.sweeps, kernel, sample, m, options.random_state)
 
     def _with_fourier(self, m: int) -> KernelPCAFit:
-        request = self.request
+        options = self.options
         kernel, _, sample = self._samples(m)
-        frequencies = draw_frequencies(kernel, m // 2, self.d, request.seed)
+        frequencies = draw_frequencies(kernel, m // 2, self.d, options.random_state)
         phases = float(np.abs(sample[:100] @ frequencies.T.astype(sample.dtype)).max())
         self._use_float64(phases * float(np.finfo(np.float32).eps) > EXPONENT)
         sample = sample.astype(self.sweeps.matrix.dtype, copy=False)
         features = FourierMap(frequencies.astype(self.sweeps.matrix.dtype))
-        k = request.count(self.n, m)
+        k = options.n_components or min(self.n, m)
         inputs = self.sweeps.matrix
         self.sweeps.matrix = FeatureMatrix.of(inputs, features)
         solver = (
-            Dense() if m <= LARGEST_COVARIANCE else Krylov(block_size(k), k + 12 * block_size(k), seed=request.seed)
+            Dense()
+            if m <= LARGEST_COVARIANCE
+            else Krylov(block_size(k), k + 12 * block_size(k), seed=options.random_state)
         )
         wanted = Wanted(k, None, 1e-3)
         try:
@@ -355,7 +379,7 @@ class _Fit:
         """Return the components, the largest weight of each positive; `samples` are some, if points are none."""
         sweeps = self.sweeps
         assert sweeps.matrix.scaling is not None
-        if self.request.n_components is None:
+        if self.options.n_components is None:
             solution = solution.without_null()
         solution = replace(solution, weights=signed(solution.weights.T).T)
         advice = joined(solution.advice, _too_few(kernel, solution, method))
@@ -363,11 +387,11 @@ class _Fit:
             kernel, points, method == "fourier", solution, sweeps.matrix.scaling, self.missing, self.n,
             str(sweeps.matrix.dtype), (), 0, 0.0, advice, method, notes=tuple(self.notes),
         )  # fmt: skip
-        if self.request.fit_inverse:
+        if self.options.fit_inverse_transform:
             found = replace(
                 found,
                 ridge=fit_ridge(
-                    sweeps, found.map, solution, samples if samples is not None else points, self.request.alpha
+                    sweeps, found.map, solution, samples if samples is not None else points, self.options.alpha
                 ),
             )
         if advice:

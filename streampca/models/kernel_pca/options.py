@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from streampca.validation import Between, Count, Number, Options, PlainScale, Positive, Seed, plain_number
@@ -44,3 +44,18 @@ class KernelPCAOptions(Options):
     fit_inverse_transform: bool = Field(default=False, description="Learn the map from scores back to samples.")
     alpha: Positive = Field(default=0.1, description="Ridge penalty of fit_inverse_transform.")
     random_state: Seed = Field(default=0, description="Seed of the landmarks.")
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
+        if self.gamma == "median" and self.kernel in ("poly", "sigmoid"):
+            raise ValueError(f"gamma='median' requires a kernel of distances, got kernel={self.kernel!r}; use 'scale'")
+        if self.landmarks == "fourier" and self.n_landmarks == "auto":
+            raise ValueError("landmarks='fourier' requires n_landmarks as a number, got 'auto'")
+        if self.landmarks == "fourier" and self.kernel not in ("rbf", "laplacian"):
+            raise ValueError(f"landmarks='fourier' requires kernel='rbf' or 'laplacian', got {self.kernel!r}")
+        return self
+
+    @property
+    def kernel_name(self) -> str:
+        """Name of the kernel or of the function."""
+        return f"function {getattr(self.kernel, '__name__', '')}".strip() if callable(self.kernel) else self.kernel

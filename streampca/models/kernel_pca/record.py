@@ -1,133 +1,68 @@
-"""Kernel PCA as plain data: what is asked for, what was found, and its scores. `kernel_fit` has the fit."""
+"""Kernel PCA as plain data: the fitted record, checks of the data, and scores."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from streampca._typing import Array
 from streampca.errors import InputError
+from streampca.models.kernel_pca.options import KernelPCAOptions
 from streampca.models.kernel_pca.preimages import RESTORED_ROWS, RidgeMap, Scores
-from streampca.progress import Progress, silent
-from streampca.solvers.kernel.kernels import KERNELS, MOVABLE, FourierMap, Kernel, LandmarkMap
+from streampca.progress import Progress
+from streampca.solvers.kernel.kernels import MOVABLE, FourierMap, Kernel, LandmarkMap
 from streampca.solvers.kernel.nystrom import KernelSolution
 from streampca.sources import Source
 from streampca.sweep.matrix import FeatureMap, Matrix
 from streampca.sweep.memory import cut, footprint, memory_limit, process_bytes, thread_count, threads_that_fit
-from streampca.sweep.scaling import MISSING, Scaling, check_choice
+from streampca.sweep.scaling import Scaling
 from streampca.sweep.statistics import RowsOf
 from streampca.sweep.sweep import Sweeps
 
-LANDMARKS = ("uniform", "kmeans", "leverage", "fourier")
-DEFAULT_LANDMARKS = 1000
-DEFAULT_TARGET = 0.95
-# "auto" begins with so many landmarks.
-FIRST_LANDMARKS = 64
+FIRST_LANDMARKS = 64  # "auto" starts with these
 CURE = "fill them (PPCA can: `impute`), or use missing='mean'"
 
 
-@dataclass(frozen=True)
-class KernelRequest:
-    """What is asked for: checked before anything is read. Parameters are those of `KernelPCA`."""
-
-    n_components: int | None = None
-    kernel: str | Callable[[Array, Array], Array] = "rbf"
-    gamma: float | str | None = "scale"
-    degree: float = 3.0
-    coef0: float = 1.0
-    n_landmarks: int | str = DEFAULT_LANDMARKS
-    landmarks: str = "uniform"
-    target: float = DEFAULT_TARGET
-    scale: str | None = None
-    missing: str = "error"
-    fit_inverse: bool = False
-    alpha: float = 0.1
-    memory: str | int | float | None = None
-    seed: int = 0
-    progress: Progress = field(default=silent, compare=False)
-
-    def __post_init__(self) -> None:
-        if not callable(self.kernel):
-            check_choice("kernel", self.kernel, KERNELS)
-        check_choice("landmarks", self.landmarks, LANDMARKS)
-        check_choice("scale", self.scale, (None, "unit"))
-        check_choice("missing", self.missing, MISSING)
-        if isinstance(self.gamma, str):
-            check_choice("gamma", self.gamma, ("scale", "median"))
-            if self.gamma == "median" and self.name in ("poly", "sigmoid"):
-                raise InputError(f"gamma='median' is for distances, not for kernel={self.name!r}; use 'scale'")
-        elif self.gamma is not None and not (_is_number(self.gamma) and 0 < self.gamma < np.inf):
-            raise InputError(f"gamma={self.gamma!r} cannot be used: give a positive number, 'scale', 'median' or None")
-        whole = isinstance(self.n_landmarks, (int, np.integer)) and not isinstance(self.n_landmarks, bool)
-        if self.n_landmarks != "auto" and not (whole and int(self.n_landmarks) >= 2):
-            raise InputError(
-                f"n_landmarks={self.n_landmarks!r} cannot be used: give a whole number from 2 on, or 'auto'"
-            )
-        if self.landmarks == "fourier" and self.n_landmarks == "auto":
-            raise InputError("landmarks='fourier' has no share of the trace to grow by; give n_landmarks as a number")
-        if self.landmarks == "fourier" and self.name not in ("rbf", "laplacian"):
-            raise InputError(f"landmarks='fourier' is for kernel='rbf' or 'laplacian', not {self.name!r}")
-        for name, low, high in (("degree", 0.0, 100.0), ("target", 0.0, 1.0), ("alpha", 0.0, np.inf)):
-            value = getattr(self, name)
-            if not (_is_number(value) and low < value < high):
-                raise InputError(f"{name}={value!r} cannot be used: give a number between {low:g} and {high:g}")
-        if not (_is_number(self.coef0) and np.isfinite(self.coef0)):
-            raise InputError(f"coef0={self.coef0!r} cannot be used: give a number")
-
-    @property
-    def name(self) -> str:
-        """Name of the kernel; that of the function, if it is one."""
-        return f"function {getattr(self.kernel, '__name__', '')}".strip() if callable(self.kernel) else self.kernel
-
-    def with_gamma(self, gamma: float) -> Kernel:
-        """Return the kernel with all its parameters."""
-        function = self.kernel if callable(self.kernel) else None
-        return Kernel(self.name, gamma, float(self.degree), float(self.coef0), function)
-
-    @property
-    def learns_moments(self) -> bool:
-        """Tell whether means and deviations of all samples are needed, which take a sweep."""
-        return self.scale is not None or self.missing == "mean"
-
-    def check(self, source: Source) -> None:
-        """Refuse data that kernel PCA is not for."""
-        n, _ = source.shape
-        if source.is_genotypes:
-            raise InputError(
-                f"{source.name}: kernel PCA takes samples one by one, which genotypes are not stored by; fit it to "
-                "their scores: `streampca pca` first, then `streampca kpca NAME.pca.zarr/scores`"
-            )
-        if n < 2:
-            raise InputError(f"{source.name}: variance needs 2 samples or more, got n_samples = {n}")
-        most = n if self.n_landmarks == "auto" else min(n, self.first_count(n))
-        k = self.n_components
-        whole = isinstance(k, (int, np.integer)) and not isinstance(k, bool)
-        if k is not None and not (whole and 1 <= k <= most):
-            raise InputError(
-                f"n_components={k!r} cannot be used: give a whole number from 1 to {most} (the smaller of {n} samples "
-                "and n_landmarks), or None for all"
-            )
-        if self.missing == "mean" and self.scale is None and self.name not in MOVABLE:
-            raise InputError(
-                f"missing='mean' needs scale='unit' for kernel={self.name!r}, or fill the missing values first"
-            )
-
-    def first_count(self, n: int) -> int:
-        """Return how many features there are of n samples, to begin with; Fourier features are pairs."""
-        if self.landmarks == "fourier":
-            return 2 * -(-int(self.n_landmarks) // 2)
-        return min(n, FIRST_LANDMARKS if self.n_landmarks == "auto" else int(self.n_landmarks))
-
-    def count(self, n: int, m: int) -> int:
-        """Return the number of components, for n samples and m features."""
-        return min(n, m) if self.n_components is None else int(self.n_components)
+def kernel_of(options: KernelPCAOptions, gamma: float) -> Kernel:
+    """Return the kernel with all its parameters."""
+    function = options.kernel if callable(options.kernel) else None
+    return Kernel(options.kernel_name, gamma, options.degree, options.coef0, function)
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+def learns_moments(options: KernelPCAOptions) -> bool:
+    """Whether means and deviations of all samples are needed, which take a sweep."""
+    return options.scale is not None or options.missing == "mean"
+
+
+def check_kernel_data(source: Source, options: KernelPCAOptions) -> None:
+    """Raise `InputError` for data that kernel PCA cannot be fitted to."""
+    n, _ = source.shape
+    if source.is_genotypes:
+        raise InputError(
+            f"{source.name}: kernel PCA takes samples one by one, which genotypes are not stored by; fit it to "
+            "their scores: `streampca pca` first, then `streampca kpca NAME.pca.zarr/scores`"
+        )
+    if n < 2:
+        raise InputError(f"{source.name}: kernel PCA needs at least 2 samples, got n_samples = {n}")
+    most = n if options.n_landmarks == "auto" else min(n, first_count(options, n))
+    if options.n_components is not None and options.n_components > most:
+        raise InputError(
+            f"n_components must be at most {most} (the smaller of {n} samples and n_landmarks), got "
+            f"{options.n_components}"
+        )
+    if options.missing == "mean" and options.scale is None and options.kernel_name not in MOVABLE:
+        raise InputError(
+            f"missing='mean' needs scale='unit' for kernel={options.kernel_name!r}, or fill the missing values first"
+        )
+
+
+def first_count(options: KernelPCAOptions, n: int) -> int:
+    """Return the number of features to start with, for n samples; Fourier features are pairs."""
+    count = FIRST_LANDMARKS if options.n_landmarks == "auto" else options.n_landmarks
+    return 2 * -(-count // 2) if options.landmarks == "fourier" else min(n, count)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,170 +11,16 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from streampca._typing import Array
-from streampca.errors import InputError, curing_gaps
+from streampca.errors import InputError
 from streampca.models.base import Opener
+from streampca.models.mixture.fit import fit_mixture, log_joint
+from streampca.models.mixture.options import MixtureOptions
 from streampca.models.pca.fit import signed
-from streampca.progress import Progress, logger, silent
-from streampca.solvers.base import NeedsFloat64, know_scaling
-from streampca.solvers.mixture.loop import MixtureEM, MixtureFit
-from streampca.solvers.mixture.start import CANDIDATES, OVERSAMPLE
-from streampca.solvers.mixture.statistics import Flats, LogJoint, Mixture, log_sum
-from streampca.sources import Source
-from streampca.sources.wrappers import Cached
-from streampca.sweep.matrix import Matrix, tile_dtype
-from streampca.sweep.memory import (
-    Cut,
-    Footprint,
-    cut,
-    footprint,
-    memory_limit,
-    process_bytes,
-    thread_count,
-    threads_that_fit,
-)
-from streampca.sweep.scaling import Scaling, check_choice
-from streampca.sweep.statistics import Statistic
-from streampca.sweep.sweep import Sweeps, active_client
-
-DEFAULT_TOL = 1e-3
-DEFAULT_ITERATIONS = 200
-# What to do about missing values.
-CURE = "fill them (PPCA can: `impute`), or leave their samples out"
-
-
-@dataclass(frozen=True)
-class MixtureRequest:
-    """What is asked for: checked before anything is read. Parameters are those of `MixtureOfPPCA`."""
-
-    n_clusters: int
-    n_components: int
-    scale: str | None = None
-    tol: float = DEFAULT_TOL
-    max_iter: int = DEFAULT_ITERATIONS
-    memory: str | int | float | None = None
-    seed: int = 0
-    progress: Progress = field(default=silent, compare=False)
-
-    def __post_init__(self) -> None:
-        check_choice("scale", self.scale, (None, "unit"))
-        for name in ("n_clusters", "n_components", "max_iter"):
-            value = getattr(self, name)
-            if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
-                raise InputError(f"{name}={value!r} cannot be used: give a whole number, 1 or more")
-        if not (isinstance(self.tol, (int, float, np.number)) and 0 < self.tol < 1):
-            raise InputError(f"tol={self.tol!r} cannot be used: give a number between 0 and 1, such as 1e-3")
-
-    def check(self, source: Source) -> None:
-        """Refuse data that such a mixture cannot be fitted to."""
-        refuse_genotypes(source)
-        n, d = source.shape
-        if self.n_components >= d:
-            raise InputError(
-                f"{source.name}: n_components={self.n_components} leaves no noise of n_features = {d}: "
-                + (f"give 1 to {d - 1}" if d > 1 else "2 features or more are needed")
-            )
-        least = self.n_clusters * (self.n_components + 2)
-        if n < least:
-            raise InputError(
-                f"{source.name}: n_clusters={self.n_clusters} with n_components={self.n_components} needs {least} "
-                f"samples or more (n_components + 2 a cluster), got n_samples = {n}: give fewer clusters or components"
-            )
-
-    def sweeps(self, source: Source) -> Sweeps:
-        """Plan the sweeps of a fit; refuse if they do not fit the memory limit."""
-        K, d = self.n_clusters, source.shape[1]
-        width = min(d, self.n_components + OVERSAMPLE) + 1
-        partial = 8 * d * max(K * width, CANDIDATES**2)
-        # The mixture before and after a step and in the tiles' type, the sums, and a factorisation.
-        driver = 4 * partial + 8 * 4 * d * width
-        limit = memory_limit(self.memory)
-        planned, need, threads = fit_in(source, K, width, partial, driver, limit, f"a mixture of {K} models")
-        spare = limit - need.peak(threads)
-        # Later sweeps read what is kept from memory.
-        kept = Cached(source, min(spare * 3 // 4, source.n_bytes)) if worth_keeping(source) else source
-        matrix = Matrix(
-            kept, 0, tile_dtype(source.dtype), "error", self.scale, None, planned.partitions, planned.slab_length
-        )
-        return Sweeps(matrix, threads, self.progress)
-
-
-def worth_keeping(source: Source) -> bool:
-    """Tell whether what was read is worth memory: not if it lies there, nor if tasks run elsewhere."""
-    return source.costly and active_client() is None
-
-
-def fit_in(
-    source: Source, n_clusters: int, width: int, partial: int, driver: int, limit: int, what: str
-) -> tuple[Cut, Footprint, int]:
-    """Return the cut along samples, what a sweep holds, and how many tasks fit at a time; refuse if none does.
-
-    Parameters
-    ----------
-    width : directions a component, which rows and sums have.
-    partial, driver : bytes that a partition hands on, and that the driver holds.
-    """
-    d = source.shape[1]
-    planned = cut(source, 0, partial)
-    length = Statistic().tile_length(d, tile_dtype(source.dtype).itemsize)
-    # A tile and its deviations from one mean, in float64 in case the noise is small; a product; scores and densities.
-    tile = 8 * (2 * length * d + d * width + 3 * length * n_clusters * (width + 3))
-    need = footprint(source, planned, tile, partial, driver, process_bytes())
-    return planned, need, threads_that_fit(need, limit, min(thread_count(), len(planned.partitions)), what)
-
-
-def refuse_genotypes(source: Source) -> None:
-    """Refuse genotypes, whose samples are not read one by one."""
-    if source.is_genotypes:
-        raise InputError(
-            f"{source.name}: a mixture is not for genotypes; fit it to their scores: MixtureOfPPCA().fit(scores) for "
-            "scores = PCA(n_components=10).fit_transform(...)"
-        )
-
-
-def fit_mixture(source: Source, request: MixtureRequest) -> tuple[MixtureFit, Sweeps]:
-    """Fit the mixture to a source; returns it, with components by falling weight, and the sweeps that it took."""
-    request.check(source)
-    sweeps = request.sweeps(source)
-    with sweeps, curing_gaps(CURE):
-        variance = _mean_variance(sweeps)
-        solver = MixtureEM(
-            sweeps, request.n_clusters, request.n_components, variance, float(request.tol), request.max_iter,
-            request.seed,
-        )  # fmt: skip
-        fit = solver.fit()
-    return replace(fit, mixture=fit.mixture.take(np.argsort(-fit.mixture.weights, kind="stable"))), sweeps
-
-
-def _mean_variance(sweeps: Sweeps) -> float:
-    """Sweep for means and scales, in float64 where float32 does not do; returns the mean variance of a feature."""
-    try:
-        trace = know_scaling(sweeps, sweeps.moments())
-    except NeedsFloat64:
-        logger.info("values too small or too large for float32 tiles; beginning again in float64")
-        sweeps.matrix = replace(sweeps.matrix, dtype=np.dtype(np.float64), scaling=None)
-        trace = know_scaling(sweeps, sweeps.moments())
-    return trace / sweeps.matrix.n_full
-
-
-def log_joint(
-    source: Source, mixture: Mixture, scaling: Scaling, memory: Any = None, progress: Progress = silent
-) -> Array:
-    """Return log pi_c + log N(x; mu_c, C_c) of samples, (n, K), in float64; one sweep."""
-    refuse_genotypes(source)
-    (n, d), (K, width) = source.shape, mixture.lengths.shape
-    if d != len(scaling.mean):
-        raise InputError(
-            f"{source.name}: X has {d} features, but the mixture was fitted on {len(scaling.mean)} features; "
-            "give the same features in the same order"
-        )
-    planned, _, threads = fit_in(source, K, width, 0, 8 * 3 * n * K, memory_limit(memory), "the density")
-    matrix = Matrix(
-        source, 0, np.dtype(np.float64), "error", None, scaling, planned.partitions, planned.slab_length
-    )  # fmt: skip
-    sweeps = Sweeps(matrix, threads, progress)
-    with curing_gaps(CURE):
-        pieces, _ = sweeps.run(LogJoint(mixture), "density", check=True)
-    return np.concatenate(pieces)
+from streampca.progress import Progress, silent
+from streampca.solvers.mixture.loop import MixtureFit
+from streampca.solvers.mixture.statistics import Flats, Mixture, log_sum
+from streampca.sweep.scaling import Scaling
+from streampca.sweep.sweep import Sweeps
 
 
 class MixtureOfPPCA(DensityMixin, Opener):  # type: ignore[misc]
@@ -200,7 +45,7 @@ class MixtureOfPPCA(DensityMixin, Opener):  # type: ignore[misc]
         by more than this share of itself.
     max_iter : int
         Iterations after which it stops anyway; `advice_` then says so.
-    memory : str, int or None
+    memory_limit : str, int or None
         Limit on the resident size of this process, as "600MB" or in bytes; half of what is available unless given.
     random_state : int, RandomState or None
         Seed of the start, and of `sample`.
@@ -242,9 +87,9 @@ class MixtureOfPPCA(DensityMixin, Opener):  # type: ignore[misc]
         n_components: int = 1,
         *,
         scale: str | None = None,
-        tol: float = DEFAULT_TOL,
-        max_iter: int = DEFAULT_ITERATIONS,
-        memory: str | int | None = None,
+        tol: float = 1e-3,
+        max_iter: int = 200,
+        memory_limit: str | int | None = None,
         random_state: Any = 0,
         progress: Progress | None = None,
     ):
@@ -253,7 +98,7 @@ class MixtureOfPPCA(DensityMixin, Opener):  # type: ignore[misc]
         self.scale = scale
         self.tol = tol
         self.max_iter = max_iter
-        self.memory = memory
+        self.memory_limit = memory_limit
         self.random_state = random_state
         self.progress = progress
 
@@ -266,12 +111,9 @@ class MixtureOfPPCA(DensityMixin, Opener):  # type: ignore[misc]
         y : ignored.
         sample_dims : dimensions of labelled data that make up the samples; the first one unless given.
         """
-        request = MixtureRequest(
-            self.n_clusters, self.n_components, self.scale, self.tol, self.max_iter, self.memory,
-            self._seed(), self.progress or silent,
-        )  # fmt: skip
+        options = MixtureOptions.of(self._parameters())
         source = self._source(X, sample_dims, reset=True)
-        fit, sweeps = fit_mixture(source, request)
+        fit, sweeps = fit_mixture(source, options, memory=self.memory_limit, progress=self.progress or silent)
         self._labels = (source.samples, source.features)
         self._set_attributes(fit, sweeps)
         return self
@@ -303,7 +145,7 @@ class MixtureOfPPCA(DensityMixin, Opener):  # type: ignore[misc]
         check_is_fitted(self)
         source = self._source(X, None, reset=False)
         scaling = Scaling(self.mean_, self.scale_)
-        return log_joint(source, self._mixture, scaling, self.memory, self.progress or silent)
+        return log_joint(source, self._mixture, scaling, self.memory_limit, self.progress or silent)
 
     def score_samples(self, X: Any) -> Array:
         """Return the log-density of each sample, (n,); of the scaled features, if scaled. One sweep.

@@ -13,7 +13,8 @@ import numpy as np
 
 from streampca._typing import Array
 from streampca.errors import InputError
-from streampca.models.pca.fit import PCAFit, Request, signed
+from streampca.models.pca.fit import PCAFit, signed, wanted_components
+from streampca.models.pca.options import PCAOptions
 from streampca.solvers.base import is_null, null_advice, shortfall, total_variance
 from streampca.solvers.certificate import MARGIN, Errors, Probe, certify, certify_matrix, draw_probes, float64_floor
 from streampca.solvers.dense import leading_pairs
@@ -132,12 +133,12 @@ def _cut(rows: Array, keep: int) -> tuple[Array, float]:
     return s[:keep, None] * vt[:keep], lost
 
 
-def components_of(summary: Summary, request: Request) -> PCAFit:
+def components_of(summary: Summary, options: PCAOptions) -> PCAFit:
     """Return the principal components of what was summarised."""
     n, d = summary.n_samples, len(summary.moments.mean)
-    wanted = request.wanted((n, d))
-    check_choice("scale of batches", request.scale, SCALES)
-    scale = scale_of(summary.moments, request.scale, n)
+    wanted = wanted_components(options, (n, d))
+    check_choice("scale of batches", options.scale, SCALES)
+    scale = scale_of(summary.moments, options.scale, n)
     trace = total_variance(summary.moments, scale, n, np.dtype(np.float64), "the batches")
     divide = 1.0 if scale is None else scale
     smallest = 1.0 if scale is None else float(scale.min())
@@ -158,7 +159,7 @@ def components_of(summary: Summary, request: Request) -> PCAFit:
     if summary.chain is None:
         errors = replace(errors, method="none")
     null = is_null(values, d)
-    hint = "increase memory, so that more of the covariance can be kept"
+    hint = "increase memory_limit, so that more of the covariance can be kept"
     advice = shortfall(errors, null, wanted, Scaling(summary.moments.mean, scale), hint)
     return PCAFit(
         components=signed(vectors.T),

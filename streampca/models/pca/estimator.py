@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,15 +16,14 @@ from streampca.models.dataset import accumulator_dataset, as_dataset, pca_variab
 from streampca.models.genotypes import fit_genotypes, matching_part, project_genotypes
 from streampca.models.pca.accumulator import Summary, combine_summaries, components_of, summarise, summary_of
 from streampca.models.pca.fit import (
-    DEFAULT_TOL,
     PCAFit,
-    Request,
     check_width,
     fit_pca,
     log_likelihood,
     project,
     scores_of,
 )
+from streampca.models.pca.options import PCAOptions
 from streampca.progress import Progress, logger, silent
 from streampca.sources import Source
 from streampca.sources.base import plain_axes
@@ -69,7 +67,7 @@ class PCA(Estimator):
         How rounding enters the certificate. True measures that of float32 products with random probes in float64.
         "exact" computes residuals in float64. False does not measure it: fits in float32 give `estimate_`, which
         excludes rounding, instead of `certificate_`.
-    memory : str, int or None
+    memory_limit : str, int or None
         Limit on the resident size of this process, as "600MB" or in bytes; half of what is available unless given.
     random_state : int, RandomState or None
         Seed of the random start of "krylov" and "power".
@@ -114,9 +112,9 @@ class PCA(Estimator):
         missing: str = "auto",
         whiten: bool = False,
         solver: str = "auto",
-        tol: float = DEFAULT_TOL,
+        tol: float = 1e-3,
         certificate: bool | str = True,
-        memory: str | int | None = None,
+        memory_limit: str | int | None = None,
         random_state: Any = 0,
         progress: Progress | None = None,
     ):
@@ -127,7 +125,7 @@ class PCA(Estimator):
         self.solver = solver
         self.tol = tol
         self.certificate = certificate
-        self.memory = memory
+        self.memory_limit = memory_limit
         self.random_state = random_state
         self.progress = progress
 
@@ -160,9 +158,9 @@ class PCA(Estimator):
 
     def _fit(self, source: Source) -> Sweeps:
         if source.is_genotypes:
-            self._found, sweeps, _ = fit_genotypes(source, self._request())
+            self._found, sweeps, _ = fit_genotypes(source, self._fit_pca)
         else:
-            self._found, sweeps = fit_pca(source, self._request())
+            self._found, sweeps = self._fit_pca(source)
         self._summary: Summary | None = None
         self._set_attributes(sweeps.matrix.source, self._found.scores)
         return sweeps
@@ -196,7 +194,7 @@ class PCA(Estimator):
         assert summary is not None
         self._summary = summary
         if summary.n_samples > 1:
-            self._found = components_of(summary, self._clipped_request())
+            self._found = components_of(summary, self._clipped_options())
             self._set_attributes(source, None)
         return self
 
@@ -211,7 +209,7 @@ class PCA(Estimator):
 
     def _sketch_rows(self, summary: Summary | None, d: int) -> int | None:
         """Return the rows of the sketch, None to be exact: as it was begun, or as the memory limit allows."""
-        exact = 5 * 8 * d * d < memory_limit(self.memory) if summary is None else summary.exact
+        exact = 5 * 8 * d * d < memory_limit(self.memory_limit) if summary is None else summary.exact
         k = int(self.n_components) if isinstance(self.n_components, (int, np.integer)) else 32
         return None if exact else max(4 * k, k + 64)
 
@@ -249,7 +247,7 @@ class PCA(Estimator):
         merged: PCA = type(self)(**self.get_params())
         merged._sample_dims = None
         merged._summary = summary
-        merged._found = components_of(summary, merged._clipped_request())
+        merged._found = components_of(summary, merged._clipped_options())
         merged._set_attributes(None, None)
         return merged
 
@@ -274,10 +272,10 @@ class PCA(Estimator):
         if found.genotypes:
             genotypes, match = self._matched(source)
             scores = project_genotypes(
-                genotypes, found, match, projection="simple", memory=self.memory, progress=self.progress or silent
+                genotypes, found, match, projection="simple", memory=self.memory_limit, progress=self.progress or silent
             )
         else:
-            scores, _ = project(source, found, self._missing, self.memory, self.progress or silent)
+            scores, _ = project(source, found, self._missing, self.memory_limit, self.progress or silent)
         return like(X, _whitened(scores, found, self.whiten), source)
 
     def _scores_and_squares(self, X: Any) -> tuple[Array, Array]:
@@ -290,7 +288,7 @@ class PCA(Estimator):
                 raise InputError(f"{source.name}: all variants fitted are needed here: {match.note}")
             source, found = genotypes.take(features=match.new), matching_part(found, match)
         missing = "mean" if found.genotypes else self._missing
-        return project(source, found, missing, self.memory, self.progress or silent, np.float64)
+        return project(source, found, missing, self.memory_limit, self.progress or silent, np.float64)
 
     def inverse_transform(self, X: Any) -> Any:
         """Map scores back to samples: (X V') scale + mean.
@@ -369,26 +367,27 @@ class PCA(Estimator):
         left = self._found.total_variance - np.cumsum([0.0, *self._found.explained_variance])
         return np.asarray(np.maximum(left, 0.0))
 
-    def _request(self) -> Request:
-        return Request(
-            self.n_components, self.scale, self.missing, self.solver, self.tol, self.memory, self._seed(),
-            keep_scatter=True, certificate=self.certificate, progress=self.progress or silent,
-        )  # fmt: skip
+    def _options(self) -> PCAOptions:
+        return PCAOptions.of(self._parameters())
+
+    def _fit_pca(self, source: Source) -> tuple[PCAFit, Sweeps]:
+        return fit_pca(
+            source, self._options(), memory=self.memory_limit, progress=self.progress or silent, keep_scatter=True
+        )
 
     @property
     def _missing(self) -> str:
         """What to do with NaN in arrays."""
         return "error" if self.missing == "auto" else self.missing
 
-    def _clipped_request(self) -> Request:
-        """Return the request with no more components than the samples so far can give."""
-        request = replace(self._request(), scale=None if self.scale == "auto" else self.scale)
-        if self._summary is None or not isinstance(self.n_components, (int, np.integer)):
-            return request
-        most = min(self._summary.n_samples, len(self._summary.moments.mean))
-        return replace(
-            request, n_components=min(int(self.n_components), most) if self.n_components > 0 else self.n_components
-        )
+    def _clipped_options(self) -> PCAOptions:
+        """Return the options, with no more components than the samples so far allow."""
+        options = self._options()
+        update: dict[str, Any] = {"scale": None if options.scale == "auto" else options.scale}
+        if self._summary is not None and isinstance(options.n_components, int):
+            most = min(self._summary.n_samples, len(self._summary.moments.mean))
+            update["n_components"] = min(options.n_components, most)
+        return options.model_copy(update=update)
 
     def _set_attributes(self, source: Source | None, scores: Array | None) -> None:
         found = self._found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,18 +12,18 @@ import numpy as np
 from streampca._typing import Array
 from streampca.errors import InputError
 from streampca.genetics.samples import without_sparse
+from streampca.models.pca.options import PCAOptions
 from streampca.progress import Progress, logger, silent
 from streampca.solvers.base import PROBE_TOL, NeedsFloat64, SamplesLeftOut, Solution, Wanted, left_out, total_variance
 from streampca.solvers.choose import Plan, check_components, plan
 from streampca.sources import Axis, Source
 from streampca.sweep.matrix import Matrix, tile_dtype
 from streampca.sweep.memory import cut, footprint, memory_limit, process_bytes, thread_count, threads_that_fit
-from streampca.sweep.scaling import MISSING, SCALES, Scaling, check_choice
+from streampca.sweep.scaling import Scaling
 from streampca.sweep.statistics import CrossProduct, Projection, Statistic
 from streampca.sweep.sweep import Sweeps
 
-DEFAULT_TOL = 1e-3
-# What users give, and how solvers call it.
+# Values of the option `certificate`, and what solvers call them.
 CERTIFICATES = {True: "probe", "exact": "exact", False: "none"}
 UNIT_COLUMNS = 8192
 # Unit rows whose Gram matrix has a smaller eigenvalue are not independent.
@@ -33,75 +33,34 @@ DEPENDENT = 1e-4
 MOST_NOTES = 2
 
 
-@dataclass(frozen=True)
-class Request:
-    """What is asked for: checked once, before anything is read.
+def resolve(options: PCAOptions, source: Source) -> PCAOptions:
+    """Replace "auto" by what it means for this source."""
+    scale = source.default_scale if options.scale == "auto" else options.scale
+    missing = source.default_missing if options.missing == "auto" else options.missing
+    count = options.n_components
+    if count is None and source.default_components is not None:
+        count = min(source.default_components, *source.shape)
+    return options.model_copy(update={"n_components": count, "scale": scale, "missing": missing})
 
-    Parameters
-    ----------
-    n_components : a number, a fraction of the variance, "all", or None: 10 of genotypes, else all.
-    scale : None; "unit" to divide each feature by its standard deviation; "patterson" for allele counts; "coslat"
-        for fields over latitudes; "auto": "patterson" for genotypes, else None.
-    missing : "error"; "mean" to let missing values stand at their feature's mean; "auto": "mean" for genotypes.
-    solver : "auto", "covariance", "gram", "krylov" or "power".
-    tol : largest certificate allowed.
-    certificate : True to certify each component, "exact" to certify by float64 products alone, False for estimates,
-        which exclude rounding.
-    memory : limit, as "600MB" or in bytes; half of what is available unless given.
-    seed : of the random start.
-    keep_scatter : hand on the scatter matrix, to merge by, where the solver forms it.
-    """
 
-    n_components: int | float | str | None = None
-    scale: str | None = "auto"
-    missing: str = "auto"
-    solver: str = "auto"
-    tol: float = DEFAULT_TOL
-    memory: str | int | float | None = None
-    seed: int | None = 0
-    keep_scatter: bool = False
-    certificate: bool | str = True
-    progress: Progress = field(default=silent, compare=False)
+def wanted_components(options: PCAOptions, shape: tuple[int, int]) -> Wanted:
+    """Check n_components and the number of samples against the shape of the data."""
+    if shape[0] < 2:
+        raise InputError(f"PCA needs at least 2 samples, got n_samples = {shape[0]}; check which dimension is samples")
+    number, fraction = check_components(options.n_components, shape)
+    return Wanted(number, fraction, options.tol, CERTIFICATES[options.certificate])
 
-    def __post_init__(self) -> None:
-        check_choice("scale", self.scale, ("auto", *SCALES, "coslat"))
-        check_choice("missing", self.missing, ("auto", *MISSING))
-        if not (isinstance(self.tol, (int, float, np.number)) and 0 < self.tol < 1):
-            raise InputError(f"tol={self.tol!r} cannot be used: give a number between 0 and 1, such as 1e-3")
-        if not (isinstance(self.certificate, bool) or self.certificate == "exact"):
-            raise InputError(f"certificate must be True, 'exact' or False, got {self.certificate!r}")
 
-    def of(self, source: Source) -> Request:
-        """Return the same with what "auto" stands for, given the kind of data."""
-        scale = source.default_scale if self.scale == "auto" else self.scale
-        missing = source.default_missing if self.missing == "auto" else self.missing
-        count = self.n_components
-        if count is None and source.default_components is not None:
-            count = min(source.default_components, *source.shape)
-        return replace(self, n_components=count, scale=scale, missing=missing)
-
-    def wanted(self, shape: tuple[int, int]) -> Wanted:
-        """Check n_components and the number of samples against the data."""
-        if shape[0] < 2:
-            raise InputError(
-                f"variance needs 2 samples or more, got n_samples = {shape[0]}; check which dimension is samples"
-            )
-        number, fraction = check_components(self.n_components, shape)
-        return Wanted(number, fraction, float(self.tol), CERTIFICATES[self.certificate])
-
-    def fit(self, source: Source) -> tuple[PCAFit, Sweeps]:
-        """Find the principal components of a source."""
-        return fit_pca(source, self)
-
-    def plan(self, source: Source, extra_sweeps: int = 0) -> Plan:
-        """Choose the solver and count the cost, without reading."""
-        if self != self.of(source):
-            return self.of(source).plan(source, extra_sweeps)
-        wanted = self.wanted(source.shape)
-        return plan(
-            source, wanted.n_components, self.solver, self.tol, memory_limit(self.memory), self.seed,
-            keep_scatter=self.keep_scatter, extra_sweeps=extra_sweeps,
-        )  # fmt: skip
+def plan_pca(
+    source: Source, options: PCAOptions, *, memory: Any = None, extra_sweeps: int = 0, keep_scatter: bool = False
+) -> Plan:
+    """Choose the solver and predict the cost, without reading any data."""
+    options = resolve(options, source)
+    wanted = wanted_components(options, source.shape)
+    return plan(
+        source, wanted.n_components, options.solver, options.tol, memory_limit(memory), options.random_state,
+        keep_scatter=keep_scatter, extra_sweeps=extra_sweeps,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -201,13 +160,25 @@ class PCAFit:
         return float(np.sqrt((self.n_samples - 1) / self.n_samples * left))
 
 
-def fit_pca(source: Source, request: Request, extra_sweeps: int = 0) -> tuple[PCAFit, Sweeps]:
-    """Find the principal components of a source; returns them, and the sweeps over it to go on with."""
+def fit_pca(
+    source: Source, options: PCAOptions, *, memory: Any = None, progress: Progress = silent, extra_sweeps: int = 0,
+    keep_scatter: bool = False,
+) -> tuple[PCAFit, Sweeps]:  # fmt: skip
+    """Fit principal components to a source; return them, and the sweeps to continue with.
+
+    Parameters
+    ----------
+    source, options : the data and the options of PCA.
+    memory : limit, as "600MB" or in bytes; half of the available memory by default.
+    progress : called with a `Step` when a partition is done.
+    extra_sweeps : sweeps that follow the fit, which the choice of the solver takes into account.
+    keep_scatter : keep the scatter matrix, for merging, if the solver forms it.
+    """
     started = time.monotonic()
-    asked, request = request, request.of(source)
-    chosen = request.plan(source, extra_sweeps)
-    wanted = request.wanted(source.shape)
-    sweeps = Sweeps(chosen.matrix(source, request.scale, request.missing), chosen.threads, request.progress)
+    chosen = plan_pca(source, options, memory=memory, extra_sweeps=extra_sweeps, keep_scatter=keep_scatter)
+    resolved = resolve(options, source)
+    wanted = wanted_components(resolved, source.shape)
+    sweeps = Sweeps(chosen.matrix(source, resolved.scale, resolved.missing), chosen.threads, progress)
     full: Array | None = None
     try:
         with sweeps:
@@ -222,7 +193,10 @@ def fit_pca(source: Source, request: Request, extra_sweeps: int = 0) -> tuple[PC
         spent, n_bytes = sweeps.seconds, sweeps.bytes_read
         # What was kept of the data goes before the next fit plans its memory.
         del sweeps, chosen
-        found, sweeps = fit_pca(without_sparse(source, full), asked, extra_sweeps)
+        found, sweeps = fit_pca(
+            without_sparse(source, full), options, memory=memory, progress=progress, extra_sweeps=extra_sweeps,
+            keep_scatter=keep_scatter,
+        )  # fmt: skip
         return also_spent(found, spent, n_bytes), sweeps
     fitted_in = str(sweeps.matrix.dtype)
     sweeps.matrix = replace(sweeps.matrix, dtype=tiles)

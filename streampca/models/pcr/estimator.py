@@ -25,7 +25,8 @@ from streampca.models.pcr.fit import (
     regression_attributes,
     regression_variables,
 )
-from streampca.models.pcr.targets import DEFAULT_FOLDS, REGRESSION_TOL, RegressionRequest, Targets
+from streampca.models.pcr.options import PCROptions
+from streampca.models.pcr.targets import Targets
 from streampca.progress import Progress, logger, silent
 from streampca.sources import Source
 from streampca.sweep.matrix import tile_dtype
@@ -54,7 +55,7 @@ class PCR(RegressorMixin, Opener):  # type: ignore[misc]
         Components without variance never are.
     cv : int or None
         Folds, shuffled by random_state; 0 or None for none.
-    scale, missing, memory, progress
+    scale, missing, memory_limit, progress
         As for `PCA`.
     solver : "auto", "covariance", "gram" or "krylov"
         As for `PCA`.
@@ -97,12 +98,12 @@ class PCR(RegressorMixin, Opener):  # type: ignore[misc]
         self,
         n_components: int | None = None,
         *,
-        cv: int | None = DEFAULT_FOLDS,
+        cv: int | None = 5,
         scale: str | None = "auto",
         missing: str = "auto",
         solver: str = "auto",
-        tol: float = REGRESSION_TOL,
-        memory: str | int | None = None,
+        tol: float = 1e-6,
+        memory_limit: str | int | None = None,
         random_state: Any = 0,
         progress: Progress | None = None,
     ):
@@ -112,7 +113,7 @@ class PCR(RegressorMixin, Opener):  # type: ignore[misc]
         self.missing = missing
         self.solver = solver
         self.tol = tol
-        self.memory = memory
+        self.memory_limit = memory_limit
         self.random_state = random_state
         self.progress = progress
 
@@ -133,12 +134,11 @@ class PCR(RegressorMixin, Opener):  # type: ignore[misc]
             raise InputError("PCR requires y to be passed, but the target y is None; give a number for each sample")
         source = self._source(X, sample_dims, reset=True)
         targets = Targets.of(y, covariates, folds, source.shape[0])
-        request = RegressionRequest(
-            self.n_components, self.cv or 0, self.scale, self.missing, self.solver, self.tol, self.memory, self._seed(),
-            progress=self.progress or silent,
-        )  # fmt: skip
+        options = PCROptions.of(self._parameters())
         self._single = np.asarray(y).ndim == 1
-        self._found, fitted = fit_pcr(source, targets, request)
+        self._found, fitted = fit_pcr(
+            source, options, targets, memory=self.memory_limit, progress=self.progress or silent
+        )
         self._set_attributes(fitted)
         return self
 
@@ -167,7 +167,7 @@ class PCR(RegressorMixin, Opener):  # type: ignore[misc]
             match = match_variants(labels, source)
             logger.info("%s", match.note)
         values = predict_targets(
-            source, found, covariates, match, self._missing, self.memory, self.progress or silent
+            source, found, covariates, match, self._missing, self.memory_limit, self.progress or silent
         )  # fmt: skip
         return self._like(X, values, source)
 

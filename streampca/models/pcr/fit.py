@@ -19,8 +19,9 @@ from streampca.errors import InputError, curing_gaps
 from streampca.genetics.samples import without_sparse
 from streampca.models.dataset import Variables, pca_variables, provenance
 from streampca.models.genotypes import Match, project_genotypes
-from streampca.models.pca.fit import PCAFit, also_spent, project, signed
-from streampca.models.pcr.targets import RegressionRequest, Targets, columns_of
+from streampca.models.pca.fit import PCAFit, also_spent, project, resolve, signed
+from streampca.models.pcr.options import PCROptions
+from streampca.models.pcr.targets import Targets, columns_of, design_of, pca_options, plan_pcr
 from streampca.progress import Progress, silent
 from streampca.solvers.base import SamplesLeftOut, left_out
 from streampca.solvers.folds.dense import Design, FoldSolution
@@ -88,16 +89,24 @@ class PCRFit:
         return np.asarray(np.take_along_axis(values, self.chosen[:, None], axis=1)[:, 0])
 
 
-def fit_pcr(source: Source, targets: Targets, request: RegressionRequest) -> tuple[PCRFit, Source]:
-    """Fit a principal component regression; returns it, and the source that it is of (genotypes may lose samples)."""
+def fit_pcr(
+    source: Source, options: PCROptions, targets: Targets, *, memory: Any = None, progress: Progress = silent
+) -> tuple[PCRFit, Source]:
+    """Fit a principal component regression; return it, and the source that it is of (genotypes may lose samples).
+
+    Parameters
+    ----------
+    source, options, targets : the data, the options, and what to predict.
+    memory, progress : as for `fit_pca`.
+    """
     started = time.monotonic()
-    design = request.design(targets, source.shape[1])
-    chosen, pca = request.plan(source, targets), request.pca().of(source)
+    design = design_of(options, targets, source.shape[1])
+    chosen, pca = plan_pcr(source, options, targets, memory=memory), resolve(pca_options(options), source)
     matrix = chosen.matrix(source, pca.scale, pca.missing)
     if not (design.training(None).all() or matrix.fills or source.is_genotypes):
         if matrix.axis == 1 and matrix.scale != "patterson":
             matrix = replace(matrix, used=design.training(None))
-    sweeps = Sweeps(matrix, chosen.threads, request.progress)
+    sweeps = Sweeps(matrix, chosen.threads, progress)
     solver: Any = chosen.solver
     full: Array | None = None
     try:
@@ -108,7 +117,9 @@ def fit_pcr(source: Source, targets: Targets, request: RegressionRequest) -> tup
     if full is not None:
         spent, n_bytes = sweeps.seconds, sweeps.bytes_read
         del sweeps, chosen
-        found, source = fit_pcr(without_sparse(source, full), targets.take(full), request)
+        found, source = fit_pcr(
+            without_sparse(source, full), options, targets.take(full), memory=memory, progress=progress
+        )
         return replace(found, pca=also_spent(found.pca, spent, n_bytes)), source
     with one_blas_thread:
         pca_found = _components(source, solution, design, sweeps, chosen.name)

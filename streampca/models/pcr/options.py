@@ -24,5 +24,6 @@ class PCROptions(Options):
     scale: FieldScale = Field(default="auto", description="As for pca; scales are those of all samples.")
     missing: Literal["auto", "error", "mean"] = Field(default="auto", description="As for pca.")
     solver: Literal["auto", "covariance", "gram", "krylov"] = Field(default="auto", description="Eigenvalue solver.")
+    # Certificates of this size change predictions in the sixth digit or later.
     tol: Between = Field(default=1e-6, description="Largest certificate (relative residual) of a component.")
     random_state: Seed = Field(default=0, description="Seed of the folds and of the random start.")

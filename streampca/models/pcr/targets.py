@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from streampca._typing import Array
 from streampca.errors import InputError
-from streampca.models.pca.fit import Request
-from streampca.progress import Progress, silent
+from streampca.models.pca.fit import resolve
+from streampca.models.pca.options import PCAOptions
+from streampca.models.pcr.options import PCROptions
 from streampca.solvers.base import Wanted
 from streampca.solvers.choose import Plan
 from streampca.solvers.folds.choose import fold_plan
@@ -18,10 +19,7 @@ from streampca.solvers.folds.dense import Design
 from streampca.sources import Source
 from streampca.sweep.memory import memory_limit
 
-# Certificates of this size change predictions in the sixth digit or later.
-REGRESSION_TOL = 1e-6
 DEFAULT_COMPONENTS = 20
-DEFAULT_FOLDS = 5
 
 
 @dataclass(frozen=True)
@@ -88,101 +86,74 @@ def columns_of(values: Any, what: str, letter: str) -> tuple[Array, tuple[str, .
     return array, tuple(map(str, names)) if names is not None and len(names) == array.shape[1] else tuple(plain)
 
 
-@dataclass(frozen=True)
-class RegressionRequest:
-    """What is asked for.
+def pca_options(options: PCROptions) -> PCAOptions:
+    """Return what the components have in common with PCA."""
+    return PCAOptions.of({**dict(options), "n_components": None})
 
-    Parameters
-    ----------
-    n_components : most components that may be used, k; None for 20, or as many as there can be.
-    cv : folds of the cross-validation that chooses how many of them are used; 0 to use all k.
-    scale, missing, memory, seed : as for PCA. The seed also draws the folds.
-    solver : "auto", "covariance", "gram" or "krylov".
-    tol : largest certificate allowed.
-    """
 
-    n_components: int | None = None
-    cv: int = DEFAULT_FOLDS
-    scale: str | None = "auto"
-    missing: str = "auto"
-    solver: str = "auto"
-    tol: float = REGRESSION_TOL
-    memory: str | int | float | None = None
-    seed: int = 0
-    progress: Progress = field(default=silent, compare=False)
+def design_of(options: PCROptions, targets: Targets, n_features: int) -> Design:
+    """Check targets, covariates and folds; draw the folds; find how many components there can be."""
+    used = targets.complete
+    n = int(used.sum())
+    if n < 3:
+        raise InputError(
+            f"{n} of n_samples = {len(used)} samples have values of {', '.join(targets.names)} and all covariates; "
+            "a regression needs 3 or more: check the ids and the missing values"
+        )
+    folds, n_folds = _folds(options, targets, used)
+    counts = np.bincount(folds[used], minlength=max(1, n_folds))
+    smallest = n - (counts.max() if n_folds else 0)
+    c = targets.covariates.shape[1]
+    most = int(min(n_features, smallest - 1 - c))
+    if most < 1:
+        raise InputError(
+            f"the smallest training set has {smallest} samples, which is too few for an intercept, {c} covariates "
+            "and a component; give more samples, or fewer folds or covariates"
+        )
+    k = min(DEFAULT_COMPONENTS, most) if options.n_components is None else options.n_components
+    if k > most:
+        raise InputError(
+            f"n_components={k} cannot be used: with {n_features} features, {smallest} samples in the smallest "
+            f"training set, an intercept and {c} covariates it is {most} at most"
+        )
+    others = np.hstack([targets.covariates, targets.y])
+    varies = (others[used] != others[used][0]).any(axis=0)
+    others = np.where(used[:, None] & varies, others - others[used].mean(axis=0), 0.0)
+    scale = np.where(varies, others[used].std(axis=0), 1.0)
+    return Design(folds, n_folds, others / scale, scale, Wanted(k, None, options.tol))
 
-    def __post_init__(self) -> None:
-        self.pca()
-        k, cv = self.n_components, self.cv
-        if k is not None and not (isinstance(k, (int, np.integer)) and not isinstance(k, bool) and k >= 1):
-            raise InputError(f"n_components={k!r} cannot be used: give a whole number from 1, or None for up to 20")
-        if not (isinstance(cv, (int, np.integer)) and not isinstance(cv, bool) and cv >= 0 and cv != 1):
-            raise InputError(f"cv={cv!r} cannot be used: give a number of folds, 2 or more, or 0 for none")
 
-    def pca(self) -> Request:
-        """Return what the components have in common with PCA."""
-        return Request(None, self.scale, self.missing, "auto", self.tol, self.memory, self.seed)
+def _folds(options: PCROptions, targets: Targets, used: Array) -> tuple[Array, int]:
+    """Return the fold of each sample, and how many there are: as given, or shuffled and cut as evenly as can be."""
+    n = int(used.sum())
+    folds = np.where(used, 0, -1)
+    if targets.folds is not None:
+        if options.cv == 0:
+            return folds, 0
+        n_folds = int(targets.folds.max()) + 1
+        folds = np.where(used, targets.folds, -1)
+        empty = sorted(set(range(n_folds)) - set(folds[used].tolist()))
+        if n_folds < 2 or empty:
+            which = f"fold {empty[0]} has no samples that are used" if empty else "there is one fold only"
+            raise InputError(f"{which}; number the folds from 0 on, 2 or more, none of them empty")
+        return folds, n_folds
+    if options.cv > n:
+        raise InputError(
+            f"cv={options.cv} folds need as many samples, {n} of n_samples = {len(used)} can be used; give fewer folds"
+        )
+    if options.cv:
+        order = np.random.default_rng(options.random_state).permutation(n)
+        shuffled = np.empty(n, np.int64)
+        shuffled[order] = np.arange(n) * options.cv // n
+        folds[used] = shuffled
+    return folds, options.cv
 
-    def design(self, targets: Targets, n_features: int) -> Design:
-        """Check targets, covariates and folds; draw the folds; find how many components there can be."""
-        used = targets.complete
-        n = int(used.sum())
-        if n < 3:
-            raise InputError(
-                f"{n} of n_samples = {len(used)} samples have values of {', '.join(targets.names)} and all covariates; "
-                "a regression needs 3 or more: check the ids and the missing values"
-            )
-        folds, n_folds = self._folds(targets, used)
-        counts = np.bincount(folds[used], minlength=max(1, n_folds))
-        smallest = n - (counts.max() if n_folds else 0)
-        c = targets.covariates.shape[1]
-        most = int(min(n_features, smallest - 1 - c))
-        if most < 1:
-            raise InputError(
-                f"the smallest training set has {smallest} samples, which is too few for an intercept, {c} covariates "
-                "and a component; give more samples, or fewer folds or covariates"
-            )
-        k = min(DEFAULT_COMPONENTS, most) if self.n_components is None else int(self.n_components)
-        if k > most:
-            raise InputError(
-                f"n_components={k} cannot be used: with {n_features} features, {smallest} samples in the smallest "
-                f"training set, an intercept and {c} covariates it is {most} at most"
-            )
-        others = np.hstack([targets.covariates, targets.y])
-        varies = (others[used] != others[used][0]).any(axis=0)
-        others = np.where(used[:, None] & varies, others - others[used].mean(axis=0), 0.0)
-        scale = np.where(varies, others[used].std(axis=0), 1.0)
-        return Design(folds, n_folds, others / scale, scale, Wanted(k, None, float(self.tol)))
 
-    def _folds(self, targets: Targets, used: Array) -> tuple[Array, int]:
-        """Return the fold of each sample, and how many there are: as given, or shuffled and cut as evenly as can be."""
-        n = int(used.sum())
-        folds = np.where(used, 0, -1)
-        if targets.folds is not None:
-            if self.cv == 0:
-                return folds, 0
-            n_folds = int(targets.folds.max()) + 1
-            folds = np.where(used, targets.folds, -1)
-            empty = sorted(set(range(n_folds)) - set(folds[used].tolist()))
-            if n_folds < 2 or empty:
-                which = f"fold {empty[0]} has no samples that are used" if empty else "there is one fold only"
-                raise InputError(f"{which}; number the folds from 0 on, 2 or more, none of them empty")
-            return folds, n_folds
-        if self.cv > n:
-            raise InputError(
-                f"cv={self.cv} folds need as many samples, {n} of n_samples = {len(used)} can be used; give fewer folds"
-            )
-        if self.cv:
-            order = np.random.default_rng(self.seed).permutation(n)
-            shuffled = np.empty(n, np.int64)
-            shuffled[order] = np.arange(n) * self.cv // n
-            folds[used] = shuffled
-        return folds, int(self.cv)
-
-    def plan(self, source: Source, targets: Targets) -> Plan:
-        """Choose the solver and count the cost, without reading."""
-        design, request = self.design(targets, source.shape[1]), self.pca().of(source)
-        fills = request.missing == "mean" and source.dtype.kind == "f"
-        limit = memory_limit(self.memory)
-        r = design.others.shape[1]
-        return fold_plan(source, design.k, design.n_folds, r, self.solver, self.tol, limit, self.seed, fills)
+def plan_pcr(source: Source, options: PCROptions, targets: Targets, *, memory: Any = None) -> Plan:
+    """Choose the solver and predict the cost, without reading any data."""
+    design, resolved = design_of(options, targets, source.shape[1]), resolve(pca_options(options), source)
+    fills = resolved.missing == "mean" and source.dtype.kind == "f"
+    return fold_plan(
+        source, design.k, design.n_folds, design.others.shape[1], options.solver, options.tol, memory_limit(memory),
+        options.random_state, fills,
+    )  # fmt: skip

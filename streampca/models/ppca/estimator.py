@@ -16,11 +16,8 @@ from streampca.errors import InputError, curing_gaps
 from streampca.models.base import Estimator, like, samples_like
 from streampca.models.dataset import as_dataset, latent_attributes, latent_variables
 from streampca.models.genotypes import fit_genotypes
-from streampca.models.pca.fit import DEFAULT_TOL
 from streampca.models.ppca.fit import (
     CURE,
-    DEFAULT_ITERATIONS,
-    LatentRequest,
     PPCAFit,
     fit_ppca,
     infer_latent,
@@ -28,6 +25,7 @@ from streampca.models.ppca.fit import (
     posteriors_of,
     with_posterior,
 )
+from streampca.models.ppca.options import FactorAnalysisOptions, PPCAOptions
 from streampca.progress import Progress, silent
 from streampca.solvers.em.factors import Known, Packing, Side
 from streampca.solvers.em.statistics import samples_of
@@ -44,6 +42,7 @@ class LatentEstimator(Estimator):
     """What probabilistic PCA and factor analysis share: all but the kind of noise."""
 
     _found: PPCAFit
+    _record: type[PPCAOptions | FactorAnalysisOptions]
 
     def fit(self, X: Any, y: None = None, *, sample_dims: Sequence[str] | None = None) -> LatentEstimator:  # noqa: ARG002
         """Fit the model to X: an array, a path, or anything that `open_source` takes.
@@ -59,11 +58,12 @@ class LatentEstimator(Estimator):
 
     def _fit(self, source: Source, scores: bool = False) -> Source:
         """Fit, and find what is known of the samples if asked for; returns the source that was swept."""
-        request = self._request()
+        options = self._record.of(self._parameters())
+        fit = partial(fit_ppca, options=options, memory=self.memory_limit, progress=self.progress or silent)
         if source.is_genotypes:
-            self._found, sweeps, _ = fit_genotypes(source, request)
+            self._found, sweeps, _ = fit_genotypes(source, fit)
         else:
-            self._found, sweeps = fit_ppca(source, request)
+            self._found, sweeps = fit(source)
         if scores or self._found.posterior is not None:
             self._found = with_posterior(self._found, sweeps)
         self._set_attributes(source, sweeps.matrix.source)
@@ -114,7 +114,7 @@ class LatentEstimator(Estimator):
         check_is_fitted(self)
         source, found = self._part(self._source(X, None, reset=False))
         missing = "model" if found.genotypes else self.missing
-        posterior = posteriors_of(source, found, missing, self.memory, self.progress or silent)
+        posterior = posteriors_of(source, found, missing, self.memory_limit, self.progress or silent)
         k = found.n_components
         return posterior.mean, np.broadcast_to(
             Packing(k).unpacked(posterior.covariance), (len(posterior.mean), k, k)
@@ -156,7 +156,7 @@ class LatentEstimator(Estimator):
     def _known(self, source: Source, found: PPCAFit) -> tuple[Known, Array]:
         """Return what is known of samples by a model, and their log-likelihood."""
         missing = "model" if found.genotypes else self.missing
-        posterior, likelihood, _ = infer_latent(source, found, missing, self.memory, self.progress or silent)
+        posterior, likelihood, _ = infer_latent(source, found, missing, self.memory_limit, self.progress or silent)
         return posterior, likelihood
 
     def inverse_transform(self, X: Any) -> Any:
@@ -247,9 +247,6 @@ class LatentEstimator(Estimator):
         precision = -weighted @ inner @ weighted.T
         precision.flat[:: len(weights) + 1] += weights
         return np.asarray(precision)
-
-    def _request(self) -> LatentRequest:
-        raise NotImplementedError
 
     def _set_attributes(self, opened: Source, swept: Source) -> None:
         found = self._found
@@ -342,7 +339,7 @@ class PPCA(LatentEstimator):
         Iterations of EM, each one sweep.
     accelerate : bool
         Let EM expand its parameters and extrapolate: fewer sweeps to the same answer. The likelihood never falls.
-    memory, random_state, progress
+    memory_limit, random_state, progress
         As for `PCA`.
 
     Attributes
@@ -367,6 +364,8 @@ class PPCA(LatentEstimator):
     ('em', 0.01)
     """
 
+    _record = PPCAOptions
+
     def __init__(
         self,
         n_components: int | str | None = None,
@@ -376,10 +375,10 @@ class PPCA(LatentEstimator):
         missing: str = "model",
         criterion: str = "auto",
         solver: str = "auto",
-        tol: float = DEFAULT_TOL,
-        max_iter: int = DEFAULT_ITERATIONS,
+        tol: float = 1e-3,
+        max_iter: int = 200,
         accelerate: bool = True,
-        memory: str | int | None = None,
+        memory_limit: str | int | None = None,
         random_state: Any = 0,
         progress: Progress | None = None,
     ):
@@ -392,15 +391,9 @@ class PPCA(LatentEstimator):
         self.tol = tol
         self.max_iter = max_iter
         self.accelerate = accelerate
-        self.memory = memory
+        self.memory_limit = memory_limit
         self.random_state = random_state
         self.progress = progress
-
-    def _request(self) -> LatentRequest:
-        return LatentRequest(
-            self.n_components, self.method, False, self.scale, self.missing, self.criterion, self.solver, self.tol,
-            self.max_iter, self.accelerate, self.memory, self._seed(), self.progress or silent,
-        )  # fmt: skip
 
     def _set_attributes(self, opened: Source, swept: Source) -> None:
         super()._set_attributes(opened, swept)
@@ -423,8 +416,10 @@ class FactorAnalysis(LatentEstimator):
 
     Parameters
     ----------
-    n_components, scale, missing, tol, max_iter, accelerate, memory, random_state, progress
-        As for `PPCA`; "auto" is by held-out values.
+    n_components, scale, missing, solver, tol, max_iter, accelerate, memory_limit, random_state, progress
+        As for `PPCA`.
+    criterion : "auto" or "heldout"
+        For n_components="auto": the likelihood of held-out values.
     method : "auto" or "em"
         "em" sweeps for each iteration, "auto" iterates on the covariance where it can.
 
@@ -445,6 +440,8 @@ class FactorAnalysis(LatentEstimator):
     [1.0, 1.0, 2.0, 3.0]
     """
 
+    _record = FactorAnalysisOptions
+
     def __init__(
         self,
         n_components: int | str | None = None,
@@ -452,10 +449,12 @@ class FactorAnalysis(LatentEstimator):
         method: str = "auto",
         scale: str | None = "auto",
         missing: str = "model",
-        tol: float = DEFAULT_TOL,
+        criterion: str = "auto",
+        solver: str = "auto",
+        tol: float = 1e-3,
         max_iter: int = 1000,
         accelerate: bool = True,
-        memory: str | int | None = None,
+        memory_limit: str | int | None = None,
         random_state: Any = 0,
         progress: Progress | None = None,
     ):
@@ -463,18 +462,14 @@ class FactorAnalysis(LatentEstimator):
         self.method = method
         self.scale = scale
         self.missing = missing
+        self.criterion = criterion
+        self.solver = solver
         self.tol = tol
         self.max_iter = max_iter
         self.accelerate = accelerate
-        self.memory = memory
+        self.memory_limit = memory_limit
         self.random_state = random_state
         self.progress = progress
-
-    def _request(self) -> LatentRequest:
-        return LatentRequest(
-            self.n_components, self.method, True, self.scale, self.missing, "auto", "auto", self.tol, self.max_iter,
-            self.accelerate, self.memory, self._seed(), self.progress or silent,
-        )  # fmt: skip
 
     def _set_attributes(self, opened: Source, swept: Source) -> None:
         super()._set_attributes(opened, swept)

@@ -15,14 +15,16 @@ from streampca._typing import Array
 from streampca.errors import InputError, MemoryLimitError, MissingValuesError, curing_gaps
 from streampca.models.genotypes import Match
 from streampca.models.pca.fit import (
-    DEFAULT_TOL,
     PCAFit,
-    Request,
     also_spent,
     fit_pca,
     not_distinguishable,
+    plan_pca,
+    resolve,
 )
+from streampca.models.pca.options import PCAOptions
 from streampca.models.ppca.choose import Choice, bic, closed_likelihood, evidence, simplest
+from streampca.models.ppca.options import FactorAnalysisOptions, PPCAOptions
 from streampca.models.ppca.plan import latent_sweeps, plan_em, process_before
 from streampca.progress import Progress, logger, silent
 from streampca.solvers.choose import Plan
@@ -33,12 +35,9 @@ from streampca.sources import Axis, Source
 from streampca.sources.wrappers import HeldOut, as_float64
 from streampca.sweep.matrix import tile_dtype
 from streampca.sweep.memory import Cut, Footprint
-from streampca.sweep.scaling import SCALES, Scaling, check_choice
+from streampca.sweep.scaling import Scaling
 from streampca.sweep.sweep import Sweeps, active_client, one_blas_thread
 
-METHODS = ("auto", "closed", "em")
-MISSING = ("model", "error")
-CRITERIA = ("auto", "evidence", "bic", "heldout")
 # Components that are looked at to choose from; of held-out values, the search ends when so many more were no better.
 MOST_CANDIDATES = 50
 PATIENCE = 2
@@ -47,118 +46,75 @@ HELD_OUT = 0.05
 FLOAT32_NOISE = 1e-3
 # What to do about missing values.
 CURE = "fill them, or use missing='model'"
-DEFAULT_ITERATIONS = 200
 # Iterations of EM that a plan counts on.
 EM_SWEEPS = 6
 
 
-@dataclass(frozen=True)
-class LatentRequest:
-    """What is asked for: checked before anything is read.
-
-    Parameters
-    ----------
-    n_components : a number; "auto" to choose it by `criterion`; None: 10 of genotypes, else min(n, d) - 1.
-    method : "closed" from eigenvalues, "em", or "auto": closed for complete data, EM for data with gaps.
-    own_noise : whether each feature has noise of its own: factor analysis.
-    scale : as for `Request`.
-    missing : "model" to leave missing values out of the likelihood, "error" to refuse them.
-    criterion : "evidence" (Minka), "bic", "heldout" (values left out), or "auto": "evidence" for complete data of more
-        samples than features, else "heldout".
-    solver, tol, memory, seed, progress : as for `Request`; of EM, tol is the sine of the angle that an iteration may
-        still turn the subspace by.
-    max_iter : iterations of EM.
-    accelerate : whether EM takes longer steps.
-    """
-
-    n_components: int | str | None = None
-    method: str = "auto"
-    own_noise: bool = False
-    scale: str | None = "auto"
-    missing: str = "model"
-    criterion: str = "auto"
-    solver: str = "auto"
-    tol: float = DEFAULT_TOL
-    max_iter: int = DEFAULT_ITERATIONS
-    accelerate: bool = True
-    memory: str | int | float | None = None
-    seed: int | None = 0
-    progress: Progress = field(default=silent, compare=False)
-
-    def __post_init__(self) -> None:
-        check_choice("method", self.method, METHODS)
-        check_choice("missing", self.missing, MISSING)
-        check_choice("criterion", self.criterion, CRITERIA)
-        check_choice("scale", self.scale, ("auto", *SCALES))
-        if not (isinstance(self.max_iter, (int, np.integer)) and self.max_iter >= 1):
-            raise InputError(f"max_iter={self.max_iter!r} cannot be used: give a whole number, 1 or more")
-        if self.own_noise and self.criterion in ("evidence", "bic"):
-            raise InputError(
-                f"criterion={self.criterion!r} is for probabilistic PCA; use 'heldout' for factor analysis"
-            )
-        if self.method == "closed" and self.own_noise:
-            raise InputError("method='closed' is not for factor analysis, which has no closed form; use 'auto' or 'em'")
-
-    def components(self, missing: str, count: int) -> Request:
-        """Return the request for principal components to start from."""
-        return Request(
-            count, self.scale, missing, self.solver, self.tol, self.memory, self.seed, keep_scatter=self.own_noise,
-            progress=self.progress,
-        )  # fmt: skip
-
-    def fit(self, source: Source) -> tuple[PPCAFit, Sweeps]:
-        """Fit the model to a source."""
-        return fit_ppca(source, self)
-
-    def plan(self, source: Source, extra_sweeps: int = 0) -> Plan:
-        """Plan the principal components that the fit starts from, and EM after them, without reading.
-
-        Iterations are as many as data give reason to: their number is a guess.
-        """
-        k, k_auto = self.most(source), self.n_components == "auto"
-        planned = self.components("mean", k).plan(source, extra_sweeps)
-        _, need, threads = self.check_memory(source)
-        if self.method == "closed":
-            return planned
-        each = f"EM, where it is needed, one sweep an iteration, here taken for {EM_SWEEPS}"
-        more = " for each number of components tried" if k_auto else ""
-        return replace(
-            planned, peak_bytes=max(planned.peak_bytes, need.peak(threads)), sweeps=planned.sweeps + EM_SWEEPS,
-            reason=f"{planned.reason}; {each}{more}",
-        )  # fmt: skip
-
-    def check_memory(self, source: Source) -> tuple[Cut, Footprint, int]:
-        """Refuse what EM could not do under the memory limit, before anything is read; returns how it would be done."""
-        holds_out = self.n_components == "auto" and self.criterion in ("auto", "heldout")
-        gaps = holds_out or (self.missing == "model" and self.method != "closed" and source.dtype.kind == "f")
-        try:
-            return plan_em(source, self.most(source), gaps, tile_dtype(source.dtype).itemsize, self.memory)
-        except MemoryLimitError as error:
-            if not gaps or source.is_genotypes:
-                raise
-            raise MemoryLimitError(f"{error}; if no values are missing, missing='error' needs less") from None
-
-    def most(self, source: Source) -> int:
-        """Return how many components to find: those asked for, or those to choose from."""
-        n, d = source.shape
-        largest = min(n, d) - 1
-        if largest < 1:
-            raise InputError(
-                f"{source.name}: n_samples = {n} and n_features = {d} leave no component beside the noise; "
-                "give 2 of each or more"
-            )
-        k = self.n_components
-        if k == "auto":
-            return min(largest, MOST_CANDIDATES)
-        if k is None:
-            return min(source.default_components or largest, largest)
-        if isinstance(k, (int, np.integer)) and not isinstance(k, bool) and 1 <= k <= largest:
-            return int(k)
+def component_count(n_components: int | str | None, source: Source) -> int:
+    """Return the number of components to compute: n_components, or the candidates to choose from."""
+    n, d = source.shape
+    largest = min(n, d) - 1
+    if largest < 1:
         raise InputError(
-            f"n_components={k!r} cannot be used: give a whole number from 1 to {largest} (one less than the smaller of "
-            f"{n} samples and {d} features), 'auto' to choose it, or None for as many as there "
-            "can be"
+            f"{source.name}: n_samples = {n} and n_features = {d} leave no component next to the noise; at least 2 of "
+            "each are needed"
         )
+    if n_components == "auto":
+        return min(largest, MOST_CANDIDATES)
+    if n_components is None:
+        return min(source.default_components or largest, largest)
+    count = int(n_components)
+    if count > largest:
+        raise InputError(
+            f"n_components must be at most {largest} (min(n_samples, n_features) - 1 for {n} samples and {d} features)"
+            f", got {count}"
+        )
+    return count
+
+
+def start_options(options: PPCAOptions | FactorAnalysisOptions, missing: str, count: int) -> PCAOptions:
+    """Return the options of the principal components that the fit starts from."""
+    names = ("scale", "solver", "tol", "random_state")
+    shared = {name: getattr(options, name) for name in names}
+    return PCAOptions.of({**shared, "missing": missing, "n_components": count})
+
+
+def plan_ppca(
+    source: Source, options: PPCAOptions | FactorAnalysisOptions, *, memory: Any = None, extra_sweeps: int = 0
+) -> Plan:
+    """Plan the principal components that the fit starts from and the EM sweeps, without reading any data.
+
+    The number of EM iterations depends on the data: the plan assumes `EM_SWEEPS`.
+    """
+    count = component_count(options.n_components, source)
+    planned = plan_pca(
+        source, start_options(options, "mean", count), memory=memory, extra_sweeps=extra_sweeps,
+        keep_scatter=options.per_feature_noise,
+    )  # fmt: skip
+    _, need, threads = check_memory(source, options, memory)
+    if options.method == "closed":
+        return planned
+    each = f"EM, if needed, one sweep per iteration, {EM_SWEEPS} assumed"
+    more = " for each number of components tried" if options.n_components == "auto" else ""
+    return replace(
+        planned, peak_bytes=max(planned.peak_bytes, need.peak(threads)), sweeps=planned.sweeps + EM_SWEEPS,
+        reason=f"{planned.reason}; {each}{more}",
+    )  # fmt: skip
+
+
+def check_memory(
+    source: Source, options: PPCAOptions | FactorAnalysisOptions, memory: Any
+) -> tuple[Cut, Footprint, int]:
+    """Raise `MemoryLimitError` if EM does not fit the limit; return its cut, memory and threads."""
+    holds_out = options.n_components == "auto" and options.criterion in ("auto", "heldout")
+    gaps = holds_out or (options.missing == "model" and options.method != "closed" and source.dtype.kind == "f")
+    count = component_count(options.n_components, source)
+    try:
+        return plan_em(source, count, gaps, tile_dtype(source.dtype).itemsize, memory)
+    except MemoryLimitError as error:
+        if not gaps or source.is_genotypes:
+            raise
+        raise MemoryLimitError(f"{error}; if no values are missing, missing='error' needs less") from None
 
 
 @dataclass(frozen=True)
@@ -268,6 +224,22 @@ class PPCAFit:
         return source.samples, source.features
 
 
+@dataclass(frozen=True)
+class Run:
+    """Options of a fit, and how it runs."""
+
+    options: PPCAOptions | FactorAnalysisOptions
+    memory: Any
+    progress: Progress
+
+    def fit_pca(self, source: Source, missing: str, count: int) -> tuple[PCAFit, Sweeps]:
+        """Fit the principal components that EM starts from."""
+        return fit_pca(
+            source, start_options(self.options, missing, count), memory=self.memory, progress=self.progress,
+            keep_scatter=self.options.per_feature_noise,
+        )  # fmt: skip
+
+
 def closed_form(found: PCAFit, own_noise: bool = False) -> Factors:
     """Return the parameters of maximum likelihood for complete data, from leading eigenvalues and the trace alone.
 
@@ -289,12 +261,21 @@ def closed_form(found: PCAFit, own_noise: bool = False) -> Factors:
     return Factors(W, np.zeros(d), left)
 
 
-def fit_ppca(source: Source, request: LatentRequest) -> tuple[PPCAFit, Sweeps]:
-    """Fit probabilistic PCA or factor analysis; returns the model, and the sweeps over the data to go on with."""
+def fit_ppca(
+    source: Source, options: PPCAOptions | FactorAnalysisOptions, *, memory: Any = None, progress: Progress = silent
+) -> tuple[PPCAFit, Sweeps]:
+    """Fit probabilistic PCA or factor analysis; return the model, and the sweeps to continue with.
+
+    Parameters
+    ----------
+    source, options : the data, and the options of the model, which select it.
+    memory, progress : as for `fit_pca`.
+    """
     started = time.monotonic()
-    most = request.most(source)
-    request.check_memory(source)
-    process = process_before(request.missing == "model" and source.dtype.kind == "f")
+    most = component_count(options.n_components, source)
+    check_memory(source, options, memory)
+    request = Run(options, memory, progress)
+    process = process_before(options.missing == "model" and source.dtype.kind == "f")
     spent = Spent()
     found, sweeps = _components(source, request, most, spent)
     spent.add(found.sweep_seconds, found.bytes_read)
@@ -305,15 +286,15 @@ def fit_ppca(source: Source, request: LatentRequest) -> tuple[PPCAFit, Sweeps]:
         raise InputError(f"{few}; {cure}")
     source, scaling = _used_part(found, sweeps), found.scaling
     del sweeps
-    choice = choose(source, found, request, spent) if request.n_components == "auto" else None
+    choice = choose(source, found, request, spent) if request.options.n_components == "auto" else None
     if choice is not None:
         found = found.leading(choice.best)
-    own = request.own_noise
+    own = request.options.per_feature_noise
     start = closed_form(found, own)
     dtype = np.dtype(found.tile_dtype)
     if not gaps and _too_little(start, dtype, source):
         return _fit_in_float64(source, request, spent)
-    method = "em" if gaps or own or request.method == "em" else "closed"
+    method = "em" if gaps or own or request.options.method == "em" else "closed"
     start, scaling, squares = _observed_units(found, start, scaling, request)
     swept = latent_sweeps(source, start.n_components, gaps, scaling, dtype, request.memory, request.progress, process)
     if method == "closed":
@@ -330,7 +311,7 @@ def fit_ppca(source: Source, request: LatentRequest) -> tuple[PPCAFit, Sweeps]:
         with one_blas_thread:
             factors, R = fit.factors.rotated()
             posterior = None if fit.posterior is None else fit.posterior.rotated(R)
-        advice = "" if fit.converged else _not_converged(fit, request)
+        advice = "" if fit.converged else _not_converged(fit, options)
     latent = PPCAFit(
         factors=factors,
         scaling=scaling,
@@ -357,25 +338,25 @@ def fit_ppca(source: Source, request: LatentRequest) -> tuple[PPCAFit, Sweeps]:
     return replace(latent, notes=_notes(latent, found)), swept
 
 
-def _components(source: Source, request: LatentRequest, count: int, spent: Spent) -> tuple[PCAFit, Sweeps]:
+def _components(source: Source, request: Run, count: int, spent: Spent) -> tuple[PCAFit, Sweeps]:
     """Return principal components with missing values at the mean; complete data need no sweep to know the mean."""
-    if request.missing == "error" or request.method == "closed":
+    if request.options.missing == "error" or request.options.method == "closed":
         complete = "method='closed' is for complete data: fill them, or use method='em' or 'auto'"
-        with curing_gaps(CURE if request.missing == "error" else complete):
-            return fit_pca(source, request.components("error", count))
+        with curing_gaps(CURE if request.options.missing == "error" else complete):
+            return request.fit_pca(source, "error", count)
     if not source.is_genotypes:
         try:
-            return fit_pca(source, request.components("error", count))
+            return request.fit_pca(source, "error", count)
         except MissingValuesError as error:
             spent.add(error.seconds, error.bytes_read)
             logger.info("there are missing values: they are left out of the likelihood")
-    return fit_pca(source, request.components("mean", count))
+    return request.fit_pca(source, "mean", count)
 
 
-def _fit_in_float64(source: Source, request: LatentRequest, spent: Spent) -> tuple[PPCAFit, Sweeps]:
+def _fit_in_float64(source: Source, request: Run, spent: Spent) -> tuple[PPCAFit, Sweeps]:
     """Begin again, since float32 products do not tell so little noise from rounding."""
     logger.info("there is too little noise for float32 tiles; beginning again in float64")
-    latent, sweeps = fit_ppca(as_float64(source), request)
+    latent, sweeps = fit_ppca(as_float64(source), request.options, memory=request.memory, progress=request.progress)
     return also_spent(latent, spent.seconds, spent.bytes_read), sweeps
 
 
@@ -394,15 +375,13 @@ def _used_part(found: PCAFit, sweeps: Sweeps) -> Source:
     return swept if found.used is None else swept.take(features=found.used)
 
 
-def _observed_units(
-    found: PCAFit, start: Factors, scaling: Scaling, request: LatentRequest
-) -> tuple[Factors, Scaling, Array]:
+def _observed_units(found: PCAFit, start: Factors, scaling: Scaling, request: Run) -> tuple[Factors, Scaling, Array]:
     """Return start, scaling and squares in units of the deviation of the observed values, if that is the unit.
 
     Components with missing values at the mean divide by the deviation of all values, those at the mean included.
     """
     assert found.squares is not None
-    if request.scale != "unit" or scaling.scale is None or not found.missing.any():
+    if request.options.scale != "unit" or scaling.scale is None or not found.missing.any():
         return start, scaling, found.squares
     n = found.n_samples
     count = np.maximum(n - found.missing, 2)
@@ -425,32 +404,32 @@ def _shrunk(found: PCAFit, factors: Factors) -> Posterior | None:
     return Posterior(found.scores.astype(np.float64) * (lengths / variances), packed[None, :])
 
 
-def _fit_em(sweeps: Sweeps, start: Factors, found: PCAFit, squares: Array, gaps: bool, request: LatentRequest) -> Fit:
+def _fit_em(sweeps: Sweeps, start: Factors, found: PCAFit, squares: Array, gaps: bool, request: Run) -> Fit:
     """Iterate: without a sweep where the scatter is at hand, else by the cut of the sweeps."""
     least = least_noise(squares, found.n_samples - found.missing)
     iteration: Any
-    if found.scatter is not None and not gaps and request.method == "auto":
+    if found.scatter is not None and not gaps and request.options.method == "auto":
         scale = 1.0 if found.scale is None else found.scale
         scatter = found.scatter / scale / np.reshape(scale, (-1, 1))
-        iteration = ByScatter(scatter, found.n_samples, request.accelerate, least)
+        iteration = ByScatter(scatter, found.n_samples, request.options.accelerate, least)
     else:
         way = BySamples if sweeps.matrix.axis == 0 else ByFeatures
-        iteration = way(sweeps, squares, gaps, request.accelerate, least)
+        iteration = way(sweeps, squares, gaps, request.options.accelerate, least)
 
     def tell(note: str) -> None:
         sweeps.note = note
 
-    n_values = int((found.n_samples - found.missing).sum())
-    em = EM(iteration, n_values, request.tol, request.max_iter, request.accelerate, ROUNDING[sweeps.matrix.dtype], tell)
+    n_values, options = int((found.n_samples - found.missing).sum()), request.options
+    rounding = ROUNDING[sweeps.matrix.dtype]
+    em = EM(iteration, n_values, options.tol, options.max_iter, options.accelerate, rounding, tell)
     with sweeps:
         return em.fit(start)
 
 
-def _not_converged(fit: Fit, request: LatentRequest) -> str:
+def _not_converged(fit: Fit, options: PPCAOptions | FactorAnalysisOptions) -> str:
     return (
-        f"EM stopped after {request.max_iter} iterations, before likelihood and subspace came to rest; the last turned "
-        f"the subspace by {math.sqrt(fit.change):.1e} (sine), tol is {request.tol:g}: raise max_iter or tol, or ask "
-        "for fewer components"
+        f"EM stopped after max_iter={options.max_iter} before it converged: the last iteration turned the subspace by "
+        f"{math.sqrt(fit.change):.1e} (sine), tol={options.tol:g}; increase max_iter or tol, or fit fewer components"
     )
 
 
@@ -564,13 +543,13 @@ class Spent:
         self.bytes_read += bytes_read
 
 
-def choose(source: Source, found: PCAFit, request: LatentRequest, spent: Spent) -> Choice:
+def choose(source: Source, found: PCAFit, request: Run, spent: Spent) -> Choice:
     """Choose the number of components."""
     n, d = source.shape
     gaps = bool(found.missing.any())
-    criterion = request.criterion
+    criterion = request.options.criterion
     if criterion == "auto":
-        criterion = "heldout" if gaps or request.own_noise or n <= d else "evidence"
+        criterion = "heldout" if gaps or request.options.per_feature_noise or n <= d else "evidence"
     if criterion == "heldout":
         return choose_by_held_out(source, request, len(found.components), spent)
     if gaps:
@@ -586,7 +565,7 @@ def _likely(found: PCAFit) -> tuple[Array, float]:
     return found.explained_variance * shrink, found.total_variance * shrink
 
 
-def choose_by_held_out(source: Source, request: LatentRequest, most: int, spent: Spent) -> Choice:
+def choose_by_held_out(source: Source, request: Run, most: int, spent: Spent) -> Choice:
     """Choose k by the likelihood of values left out at random, given those of the same sample that are left in.
 
     log p(left out | left in) = log p(all) - log p(left in): a fit on what is left in, and two more sweeps. Candidates
@@ -597,15 +576,18 @@ def choose_by_held_out(source: Source, request: LatentRequest, most: int, spent:
         raise InputError(
             f"{source.name}: values of a Dask array cannot be held out on a cluster; write it to Zarr first"
         )
-    held = HeldOut(source, HELD_OUT, request.seed or 0)
-    asked = replace(request.components("mean", most), scale=Request(scale=request.scale).of(source).scale)
-    found, sweeps = fit_pca(held, replace(asked, keep_scatter=False))
+    held = HeldOut(source, HELD_OUT, request.options.random_state)
+    # "auto" depends on the source, not on its wrapper.
+    asked = resolve(start_options(request.options, "mean", most), source)
+    found, sweeps = fit_pca(held, asked, memory=request.memory, progress=request.progress)
     spent.add(found.sweep_seconds, found.bytes_read)
     del sweeps
     curve: list[Array] = []
     for k in range(1, most + 1):
         part = found.leading(k)
-        start, scaling, squares = _observed_units(part, closed_form(part, request.own_noise), part.scaling, request)
+        start, scaling, squares = _observed_units(
+            part, closed_form(part, request.options.per_feature_noise), part.scaling, request
+        )
         left_in, whole = (
             latent_sweeps(data, k, True, scaling, np.dtype(found.tile_dtype), request.memory, request.progress)
             for data in (held, source)

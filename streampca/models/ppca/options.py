@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -11,6 +11,9 @@ from streampca.validation import Between, Count, CountOrAuto, Options, Scale, Se
 
 class _LatentOptions(Options):
     """Options that both models share."""
+
+    # Whether each feature has its own noise variance.
+    per_feature_noise: ClassVar[bool] = False
 
     n_components: CountOrAuto = Field(default=None, description="Number of components, or auto: choose by criterion.")
     scale: Scale = Field(
@@ -42,6 +45,8 @@ class PPCAOptions(_LatentOptions):
 
 class FactorAnalysisOptions(_LatentOptions):
     """Factor analysis: like probabilistic PCA, with a noise variance per feature."""
+
+    per_feature_noise: ClassVar[bool] = True
 
     method: Literal["auto", "em"] = Field(default="auto", description="EM; there is no closed form.")
     criterion: Literal["auto", "heldout"] = Field(default="auto", description="Criterion of n_components: auto.")

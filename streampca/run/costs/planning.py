@@ -15,7 +15,10 @@ from typing import Any
 import dask
 from dask.system import CPU_COUNT
 
-from streampca.models.ppca.fit import LatentRequest
+from streampca.models.pca.fit import resolve
+from streampca.models.pca.options import PCAOptions
+from streampca.models.ppca.fit import check_memory, component_count, start_options
+from streampca.models.ppca.options import FactorAnalysisOptions, PPCAOptions
 from streampca.run.config import Config
 from streampca.run.costs.measuring import measure, measure_tasks, statistic_of
 from streampca.run.costs.sizes import Network, Sizes, driver_bytes, network_of, sizes_of, worker_bytes
@@ -202,13 +205,12 @@ def _data(source: dict[str, Any]) -> Source:
 def costs(job: Job, plan: Plan, kind: str, workers: int, on_paper: bool = False) -> Costs:
     """Count and measure what a job costs on an engine with so many workers; 0 for threads of this process."""
     data, need = job.data, plan.need
-    request = job.request
-    if isinstance(request, LatentRequest):
-        _, em, _ = request.check_memory(data)
+    options = job.options if isinstance(job.options, PCAOptions) else None
+    if isinstance(job.options, (PPCAOptions, FactorAnalysisOptions)):
+        _, em, _ = check_memory(data, job.options, job.memory)
         need = max(need, em, key=lambda each: each.peak(plan.threads))
-        request = request.components("mean", request.most(data)) if request.method == "closed" else None
-    elif job.kind != "pca":
-        request = None
+        if job.options.method == "closed":
+            options = start_options(job.options, "mean", component_count(job.options.n_components, data))
     if workers:
         # Workers keep nothing from one sweep to the next.
         plan = replace(plan, resident_bytes=0, peak_bytes=plan.peak_bytes - plan.resident_bytes)
@@ -217,8 +219,8 @@ def costs(job: Job, plan: Plan, kind: str, workers: int, on_paper: bool = False)
     sizes = sizes_of(plan, data, statistic) if statistic is not None and workers else None
     del statistic
     rates, times = None, None
-    if request is not None:
-        asked = request.of(data)
+    if options is not None:
+        asked = resolve(options, data)
         # Processes share this machine; elsewhere, each worker has a machine of its own.
         busy = plan.threads * (workers if kind == "processes" else 1)
         k = asked.n_components if isinstance(asked.n_components, int) else 16

@@ -128,7 +128,7 @@ BAD = {
     "no variance": (["pca", "constant.npy"], "total variance is zero"),
     "missing values": (["pca", "gaps.npy"], "2 missing value(s) (NaN), the first at sample 3, feature 1"),
     "infinite": (["pca", "inf.npy", "--missing", "mean"], "1 infinite value(s), the first at sample 0, feature 2"),
-    "one sample": (["pca", "one.npy"], "2 samples or more"),
+    "one sample": (["pca", "one.npy"], "at least 2 samples"),
     "unknown command": (["pcaa", "x.zarr"], "No such command"),
     "not a result": (["info", "x"], "does not exist"),
     "no kind": (["info", "plain.txt"], "not a known kind"),

@@ -310,7 +310,7 @@ BAD = {
     "all excluded": (constant, (*X, "--exclude", "x.bim"), "none of the variants"),
     "maf out of range": (nothing, (*X, "--maf", "0.7"), "from 0 to 0.5"),
     "mind leaves none": (nothing, (*X, "--mind", "0.0001"), "raise mind"),
-    "one sample": (one_sample, X, "2 samples or more"),
+    "one sample": (one_sample, X, "at least 2 samples"),
     "too many components": (nothing, (*X, "-k", "81"), "from 1 to 80"),
     "covariance": (nothing, (*X, "--solver", "covariance"), "'gram'"),
     "missing calls": (nothing, (*X, "--missing", "error"), "missing value(s)"),

@@ -306,7 +306,7 @@ def test_one_sample_is_refused(tmp_path):
     path = write_bed(tmp_path / "one", random_calls(1, 50, 1, missing=0.0))
     with pytest.raises(InputError) as error:
         fit(path, 1)
-    assert "2 samples or more" in one_line(error)
+    assert "at least 2 samples" in one_line(error)
 
 
 @pytest.mark.parametrize("solver", ["gram", "krylov"])

@@ -95,10 +95,10 @@ def test_certificates_are_above_estimates():
     assert (fitted("exact").certificate_ > estimate).all()
 
 
-@pytest.mark.parametrize("certificate", ["probe", "yes", "", None, 1, 0, 0.5, ["exact"]])
+@pytest.mark.parametrize("certificate", ["probe", "", None, 0.5, 2, ["exact"]])
 def test_other_values_are_rejected_before_reading(certificate):
     source = CountingSource(sample(), (64, 40))
-    with pytest.raises(InputError, match="certificate must be True, 'exact' or False, got "):
+    with pytest.raises(InputError, match="certificate must be true, false or exact, got "):
         PCA(3, certificate=certificate).fit(source)
     assert source.reads == []
 

@@ -142,7 +142,7 @@ def test_the_likelihood_of_what_is_left_out_is_that_of_the_missing_given_the_res
     """Of one candidate: log p(all) - log p(left in), at a model fitted to what is left in."""
     x = with_gaps(factors(120, 8, 1), 0.1)
     model = PPCA("auto", criterion="heldout", tol=1e-6, random_state=4).fit(x)
-    held = HeldOut(open_source(x), 0.05, PPCA(random_state=4)._seed())
+    held = HeldOut(open_source(x), 0.05, PPCA(random_state=4)._parameters()["random_state"])
     left_in = np.array(held.read(slice(0, 120), slice(0, 8))[0])
     assert 0 < (np.isnan(left_in) & ~np.isnan(x)).sum() < 0.1 * x.size
     for k in (1, 2):

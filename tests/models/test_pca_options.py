@@ -96,7 +96,8 @@ def test_progress_is_read():
 
 
 def test_every_option_has_a_test_here():
-    options = {"n_components", "scale", "missing", "whiten", "solver", "tol", "memory", "random_state", "progress"}
+    options = {"n_components", "scale", "missing", "whiten", "solver", "tol", "memory_limit", "random_state",
+               "progress"}  # fmt: skip
     # That of the certificate is in test_certificate_option.py.
     assert set(PCA().get_params()) == options | {"certificate"}
 
@@ -106,20 +107,20 @@ def test_every_option_has_a_test_here():
 
 BAD = {
     "k too large": ({"n_components": 16}, "from 1 to 15"),
-    "k zero": ({"n_components": 0}, "n_components=0"),
-    "k negative": ({"n_components": -1}, "n_components=-1"),
-    "fraction too large": ({"n_components": 1.5}, "fraction between 0 and 1"),
-    "fraction zero": ({"n_components": 0.0}, "fraction between 0 and 1"),
-    "true": ({"n_components": True}, "n_components=True"),
-    "mle": ({"n_components": "mle"}, "n_components='mle'"),
-    "unknown solver": ({"solver": "svd"}, "'covariance'"),
-    "unknown scale": ({"scale": "log"}, "'unit'"),
-    "unknown missing": ({"missing": "drop"}, "'mean'"),
+    "k zero": ({"n_components": 0}, "got 0"),
+    "k negative": ({"n_components": -1}, "an integer >= 1, a number between 0 and 1, all or none, got -1"),
+    "fraction too large": ({"n_components": 1.5}, "a number between 0 and 1"),
+    "fraction zero": ({"n_components": 0.0}, "a number between 0 and 1"),
+    "true": ({"n_components": True}, "got True"),
+    "mle": ({"n_components": "mle"}, "got 'mle'"),
+    "unknown solver": ({"solver": "svd"}, "auto, covariance, gram, krylov or power"),
+    "unknown scale": ({"scale": "log"}, "auto, unit, patterson, coslat or none"),
+    "unknown missing": ({"missing": "drop"}, "auto, error or mean"),
     "tol zero": ({"tol": 0}, "between 0 and 1"),
     "tol negative": ({"tol": -1e-3}, "between 0 and 1"),
     "tol nan": ({"tol": float("nan")}, "between 0 and 1"),
     "tol a word": ({"tol": "small"}, "between 0 and 1"),
-    "memory a word": ({"memory": "lots"}, "'600MB'"),
+    "memory a word": ({"memory_limit": "lots"}, "'600MB'"),
 }
 
 

@@ -578,20 +578,20 @@ def test_too_little_memory_is_refused_before_reading_with_the_least_needed(monke
 
 
 BAD = {
-    "k too large": ({"n_components": 9}, "from 1 to 8"),
-    "k zero": ({"n_components": 0}, "from 1 to 8"),
-    "k a fraction": ({"n_components": 0.5}, "from 1 to 8"),
-    "k a truth": ({"n_components": True}, "from 1 to 8"),
-    "k a word": ({"n_components": "many"}, "'auto' to choose it"),
-    "method": ({"method": "svd"}, "'auto', 'closed', 'em'"),
-    "missing": ({"missing": "mean"}, "'model', 'error'"),
-    "criterion": ({"criterion": "aic"}, "'evidence', 'bic', 'heldout'"),
-    "scale": ({"scale": "log"}, "'patterson'"),
-    "solver": ({"solver": "qr"}, "'krylov'"),
-    "max_iter": ({"max_iter": 0}, "1 or more"),
-    "max_iter no number": ({"max_iter": 2.5}, "1 or more"),
+    "k too large": ({"n_components": 9}, "at most 8"),
+    "k zero": ({"n_components": 0}, "an integer >= 1, auto or none"),
+    "k a fraction": ({"n_components": 0.5}, "an integer >= 1, auto or none"),
+    "k a truth": ({"n_components": True}, "an integer >= 1, auto or none"),
+    "k a word": ({"n_components": "many"}, "got 'many'"),
+    "method": ({"method": "svd"}, "auto, closed or em"),
+    "missing": ({"missing": "mean"}, "model or error"),
+    "criterion": ({"criterion": "aic"}, "evidence, bic or heldout"),
+    "scale": ({"scale": "log"}, "patterson or none"),
+    "solver": ({"solver": "qr"}, "krylov or power"),
+    "max_iter": ({"max_iter": 0}, "an integer >= 1"),
+    "max_iter no number": ({"max_iter": 2.5}, "an integer >= 1"),
     "tol": ({"tol": 0}, "between 0 and 1"),
-    "memory": ({"memory": "much"}, "600MB"),
+    "memory": ({"memory_limit": "much"}, "600MB"),
 }
 
 

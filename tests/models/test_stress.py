@@ -189,7 +189,7 @@ GENOTYPES = {
     "monomorphic": (np.zeros((12, 40)), "no variant is left: 40 monomorphic"),
     "all missing": (np.full((12, 40), np.nan), "no variant is left"),
     "all heterozygous": (np.ones((12, 40)), THE_SAME),
-    "a single sample": (CALLS[:1], "2 samples or more"),
+    "a single sample": (CALLS[:1], "at least 2 samples"),
     "two samples that are the same": (CALLS[[0, 0]], THE_SAME),
     "two samples": (CALLS[:2], None),
     "one variant that varies": (np.where(np.arange(40) == 7, CALLS, 0.0), None),

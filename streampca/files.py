@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from streampca.errors import InputError
 
@@ -33,3 +33,11 @@ def text_paths(prefix: Path, suffixes: tuple[str, ...], overwrite: bool) -> list
     if not prefix.parent.is_dir():
         raise InputError(f"{prefix}: the folder {prefix.parent} does not exist; make it first")
     return paths
+
+
+def table_cell(value: Any) -> str:
+    """Return the text of one cell of a tab-separated table: on one line, quoted if it contains a quote."""
+    if not isinstance(value, str):
+        return f"{value:.9g}"
+    text = " ".join(value.split())
+    return '"' + text.replace('"', '""') + '"' if '"' in text else text

@@ -92,9 +92,17 @@ Shape = Annotated[tuple[Count, Count], BeforeValidator(_parts)]
 CountOrAuto = Annotated[Count | Literal["auto"] | None, BeforeValidator(plain_number)]
 Solver = Literal["auto", "covariance", "gram", "krylov", "power"]
 # "none" in the shell and in YAML is None in Python.
-Scale = Annotated[Literal["auto", "unit", "patterson"] | None, BeforeValidator(_null)]
-FieldScale = Annotated[Literal["auto", "unit", "patterson", "coslat"] | None, BeforeValidator(_null)]
-PlainScale = Annotated[Literal["unit"] | None, BeforeValidator(_null)]
+Scale = Annotated[
+    Literal["auto", "unit", "patterson"] | None,
+    BeforeValidator(_null, json_schema_input_type=Literal["auto", "none", "unit", "patterson"] | None),
+]
+FieldScale = Annotated[
+    Literal["auto", "unit", "patterson", "coslat"] | None,
+    BeforeValidator(_null, json_schema_input_type=Literal["auto", "none", "unit", "patterson", "coslat"] | None),
+]
+PlainScale = Annotated[
+    Literal["unit"] | None, BeforeValidator(_null, json_schema_input_type=Literal["none", "unit"] | None)
+]
 
 
 class Options(BaseModel):
@@ -127,7 +135,9 @@ def allowed(options: type[Options], name: str) -> str:
 def allowed_values(fragment: Mapping[str, Any]) -> list[str]:
     """Return the values that a fragment of a JSON schema allows, in words."""
     if "anyOf" in fragment:
-        return [words for part in fragment["anyOf"] for words in allowed_values(part)]
+        # None stands for the default; messages list the other values.
+        parts = [part for part in fragment["anyOf"] if part.get("type") != "null"]
+        return [words for part in parts for words in allowed_values(part)]
     if "enum" in fragment or "const" in fragment:
         return [str(choice) for choice in fragment.get("enum", [fragment.get("const")])]
     kind = fragment["type"]
@@ -137,7 +147,7 @@ def allowed_values(fragment: Mapping[str, Any]) -> list[str]:
         return ["two integers, as [1000, 50000]" if "prefixItems" in fragment else "a list, as [a, b]"]
     if kind == "string":
         return [f"text such as {listed(fragment['examples'])}" if "examples" in fragment else "text"]
-    return {"boolean": ["true", "false"], "null": ["none"]}[kind]
+    return {"boolean": ["true", "false"]}[kind]
 
 
 def _numbers(fragment: Mapping[str, Any], what: str) -> str:

@@ -166,6 +166,7 @@ def use_checkpoint(folder: Path, number: int) -> None:
 
 def use_workplace(folder: Path, _: int) -> None:
     from streampca.cli.running import _lines
+
     from streampca.run.driver import _differences
 
     place = Workplace(folder / "out.zarr.unfinished")

@@ -1,43 +1,95 @@
-"""The command line: each command checks its output, calls the library, and prints a summary."""
+"""The command line. A command builds a configuration or a task, calls the driver, and prints a summary."""
 
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 
 import click
 
 from streampca import __version__
-from streampca.cli.applying import denoise, impute, project
-from streampca.cli.configuring import config
-from streampca.cli.files import convert, demo, export, info, prune
-from streampca.cli.fitting import kpca, pca, ppca
-from streampca.cli.labelling import assign
-from streampca.cli.looking import plot, report
-from streampca.cli.regressing import pcr, predict
-from streampca.cli.running import run, status
 from streampca.errors import InputError, Stopped, redacted
+from streampca.results.kind import kind_names
+from streampca.validation import nearest
 
 MESSAGE_PREFIX = "streampca: "
-# Try again later, as sysexits.h has it.
+# EX_TEMPFAIL of sysexits.h: try again later.
 STOPPED = 75
+# Commands that fit no model, by group; each is in the module of its name.
+COMMANDS = {
+    "apply": {
+        "project": "Scores of new samples on fitted components.",
+        "impute": "Fill in missing values by a fitted model.",
+        "denoise": "Project samples and map them back.",
+        "predict": "Predict targets by a fitted regression.",
+        "assign": "Assign samples to classes by their scores.",
+    },
+    "view": {
+        "report": "Write a result as one HTML page.",
+        "plot": "Draw a figure of a result.",
+        "info": "Describe a result or data.",
+        "export": "Write a result as text files.",
+    },
+    "files": {
+        "convert": "Write genotypes as VCF Zarr, or images as an array.",
+        "prune": "List variants in approximate linkage equilibrium.",
+    },
+    "run": {
+        "run": "Run a configuration; resume it if it was killed.",
+        "status": "Show the progress of a run.",
+        "config": "Write, check and upgrade configurations.",
+        "demo": "Run an example and draw its figures.",
+    },
+}
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+class Commands(click.Group):
+    """All commands; a command imports only its own module."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """Return the names of all commands."""
+        return [*kind_names(), *(name for group in COMMANDS.values() for name in group)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the command of a name, underscores or hyphens."""
+        name = cmd_name.replace("-", "_")
+        if name in kind_names():
+            command: click.Command = import_module("streampca.cli.fit").fit_command(name)
+            return command
+        if name in self.list_commands(ctx):
+            found: click.Command = getattr(import_module(f"streampca.cli.{name}"), name)
+            return found
+        return None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that is called; suggest the nearest one if there is none of its name."""
+        if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+            near = nearest(args[0], self.list_commands(ctx))
+            hint = f"did you mean {near}?" if near else "`streampca --help` lists all commands"
+            raise click.UsageError(f"no such command {args[0]!r}; {hint}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """List the commands by group, without importing them."""
+        from streampca.results.kind import kind_of  # option records of all kinds; only --help reads them
+
+        with formatter.section("Fit a model"):
+            formatter.write_dl([(name, f"{kind_of(name).title}.") for name in kind_names()])
+        for group, commands in COMMANDS.items():
+            with formatter.section(group.capitalize()):
+                formatter.write_dl(list(commands.items()))
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="streampca")
 def cli() -> None:
-    """Principal components of matrices too big for memory."""
-
-
-COMMANDS = (
-    pca, ppca, kpca, pcr, run, status, config, report, plot, assign, predict, project, impute, denoise, prune, export,
-    convert, info, demo,
-)  # fmt: skip
-for command in COMMANDS:
-    cli.add_command(command)
+    """Principal component analysis of matrices that do not fit in memory."""
 
 
 def main() -> None:
-    """Run a command; one line and exit code 2 for what the user can cure."""
+    """Run a command; errors that the user can fix are one line and exit code 2."""
     try:
         cli(standalone_mode=False)
     except InputError as error:
@@ -47,9 +99,9 @@ def main() -> None:
     except click.ClickException as error:
         _fail(error.format_message().replace("\n", " "))
     except OSError as error:
-        _fail(f"{error.filename or 'the output'}: {error.strerror or error}; check the place, its space and its rights")
+        _fail(f"{error.filename or 'the output'}: {error.strerror or error}; check path, free space and permissions")
     except Stopped as stopped:
-        click.echo(f"{MESSAGE_PREFIX}{stopped}; what was done is saved: run the same command to go on", err=True)
+        click.echo(f"{MESSAGE_PREFIX}{stopped}; finished work is saved: run the same command to resume", err=True)
         sys.exit(STOPPED)
     except (click.Abort, KeyboardInterrupt):
         click.echo(f"{MESSAGE_PREFIX}stopped", err=True)

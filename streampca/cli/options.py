@@ -1,79 +1,105 @@
-"""Options, types and small helpers that commands share."""
+"""Flags generated from option records, and small helpers that commands share."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
 
 import click
 
 from streampca.errors import redacted
+from streampca.progress import BarProgress, JsonLines, LogProgress, Progress, on_terminal, silent
+from streampca.run.config import build
+from streampca.run.config.blocks import Config, Data, Filter
+from streampca.validation import Options, nearest
 
-if TYPE_CHECKING:
-    from streampca.progress import Progress
-
-
-class ComponentsType(click.ParamType[Any]):
-    """A whole number, a fraction of the variance, or "all"."""
-
-    name = "number|fraction|all"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | float | str:
-        """Turn the text into what it says."""
-        if value == "all" or isinstance(value, (int, float)):
-            return str(value) if value == "all" else value
-        for kind in (int, float):
-            try:
-                return kind(value)
-            except ValueError:
-                continue
-        self.fail(
-            f"{value!r} is not a number of components; give e.g. 10, 0.9 for 90% of the variance, or all", param, ctx
-        )
+existing = click.Path(path_type=Path)
+SHORT = {"n_components": "-k"}
+# The one option that the shell spells differently: in Python, scikit-learn uses `memory` for a cache.
+FLAGS = {"memory_limit": "--memory"}
+# Flags of version 0.7 and their new form.
+OLD_FLAGS = {
+    "--seed": "--random-state", "--choose": "--landmarks", "--pre-image": "--fit-inverse-transform",
+    "--factor-analysis": "the command factor_analysis", "--resume": "--only-resume",
+}  # fmt: skip
 
 
-class NumberOrAuto(click.ParamType[Any]):
-    """A whole number of something, or "auto"."""
+def flag(name: str) -> str:
+    """Return the flag of an option: n_components is --n-components."""
+    return FLAGS.get(name, f"--{name.replace('_', '-')}")
 
-    name = "number|auto"
 
-    def __init__(self, what: str, example: int):
-        self.what, self.example = what, example
+def record_flags(block: str, record: type[Options], only: Iterable[str] | None = None) -> list[click.Option]:
+    """Return a flag per option of a record; values stay text, and the record checks them."""
+    names = list(record.model_fields if only is None else only)
+    return [_option(block, name, record.model_fields[name]) for name in names if name not in ("kind", "path", "shape")]
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
-        """Turn the text into what it says."""
-        if value == "auto":
-            return "auto"
+
+def _option(block: str, name: str, field: Any) -> click.Option:
+    """Return the flag of one field."""
+    declarations = [f"{block}__{name}", flag(name), *([SHORT[name]] if name in SHORT else [])]
+    about = str(field.description)
+    if field.annotation is bool:
+        no = f"--no-{name.replace('_', '-')}"
+        shown = f"{flag(name)}/{no}" if field.default else flag(name)
+        return click.Option([f"{block}__{name}", shown], default=None, help=about, is_flag=True)
+    default = field.get_default()
+    shown = f"  [default: {'none' if default is None else default}]"
+    known = not field.is_required() and (default is not None or name == "scale")
+    choices = _choices(field.annotation)
+    metavar = f"[{'|'.join(choices)}]" if choices else None
+    help_text = f"{about}{shown if known else ''}"
+    return click.Option(declarations, type=str, default=None, help=help_text, metavar=metavar)
+
+
+def _choices(annotation: Any) -> list[str]:
+    """Return the words that a type allows, if it allows nothing else."""
+    if get_origin(annotation) is Literal:
+        return [str(choice) for choice in get_args(annotation)]
+    parts = [part for part in get_args(annotation) if part is not NoneType]
+    lists = [_choices(part) for part in parts]
+    found = [word for words in lists for word in words] if parts and all(lists) else []
+    return [*found, "none"] if found and "unit" in found else found
+
+
+def given_options(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the flags that were given, by block."""
+    blocks: dict[str, dict[str, Any]] = {}
+    for name, value in values.items():
+        block, parted, key = name.partition("__")
+        if parted and value is not None:
+            blocks.setdefault(block, {})[key] = value
+    return blocks
+
+
+def configured(blocks: Mapping[str, Any]) -> Config:
+    """Return the configuration of the flags of a command; messages name flags."""
+    return build(blocks, label=lambda path: flag(path[-1]))
+
+
+class FlagCommand(click.Command):
+    """A command whose parser suggests the nearest flag, and the new form of old ones."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse arguments; explain an unknown flag in one line."""
         try:
-            return int(value)
-        except ValueError:
-            self.fail(f"{value!r} is not a number of {self.what}; give e.g. {self.example}, or auto", param, ctx)
-
-
-class GammaType(click.ParamType[Any]):
-    """A number, "scale", "median" or "features"."""
-
-    name = "number|scale|median|features"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | str | None:
-        """Turn the text into what it says."""
-        if value in ("scale", "median"):
-            return str(value)
-        if value == "features":
-            return None
-        try:
-            return float(value)
-        except ValueError:
-            self.fail(
-                f"{value!r} is not known; give a number, scale, median, or features for 1 / n_features", param, ctx
-            )
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            known = [name for parameter in self.params for name in parameter.opts if name.startswith("--")]
+            if error.option_name in OLD_FLAGS:
+                hint = f"since version 0.8 it is {OLD_FLAGS[error.option_name]}"
+            else:
+                near = nearest(error.option_name.lstrip("-"), [name.lstrip("-").replace("-", "_") for name in known])
+                hint = f"did you mean {flag(near)}?" if near else f"`streampca {self.name} --help` lists all flags"
+            raise click.UsageError(f"no such flag {error.option_name} of {self.name}; {hint}") from None
 
 
 def together(*options: Callable[..., Any]) -> Callable[..., Any]:
-    """Join options into one decorator."""
+    """Combine options into one decorator."""
 
     def decorate(function: Any) -> Any:
         for option in reversed(options):
@@ -83,63 +109,46 @@ def together(*options: Callable[..., Any]) -> Callable[..., Any]:
     return decorate
 
 
-chunk_option = click.option(
-    "--missing-chunks",
-    type=click.Choice(["error", "fill"]),
-    default="error",
-    show_default=True,
-    help="Of chunks of a Zarr store that are not there; fill: take them for the fill value.",
+def flags(*options: click.Option) -> Callable[..., Any]:
+    """Return a decorator that adds generated flags."""
+
+    def decorate(function: Any) -> Any:
+        # click keeps the options of a function in this list until the command is made.
+        function.__click_params__ = [*reversed(options), *getattr(function, "__click_params__", [])]
+        return function
+
+    return decorate
+
+
+data_flags = flags(*record_flags("data", Data))
+selection_flags = flags(*record_flags("filter", Filter, [n for n in Filter.model_fields if "outlier" not in n]))
+resume_options = together(
+    click.option("--overwrite", is_flag=True, help="Replace a finished output."),
+    click.option("--fresh", is_flag=True, help="Discard unfinished work of an earlier run."),
+    click.option("--only-resume", is_flag=True, help="Fail unless there is a checkpoint to resume."),
 )
-source_options = together(
-    click.option("--variable", help="Which array of a group, Dataset or NetCDF file."),
-    click.option("--sample-dims", help="Dimensions that make up the samples, as a,b; the first one unless given."),
-    chunk_option,
+memory_options = together(
+    click.option("--memory", help="Memory limit of the process, as 600MB.  [default: half of the available memory]"),
+    click.option("--threads", type=click.IntRange(min=1), help="Tasks at a time.  [default: all cores]"),
 )
-run_options = together(
-    click.option(
-        "--memory", help="Limit on the resident size of the process, as 600MB; half of what is available unless given."
-    ),
-    click.option("--threads", type=click.IntRange(min=1), help="Tasks at a time; all cores unless given."),
-    click.option("--plan", is_flag=True, help="Print what would be done and what it costs, and stop."),
+print_options = together(
     click.option("--json", "as_json", is_flag=True, help="Print JSON."),
     click.option("--quiet", is_flag=True, help="Show no progress."),
 )
 
-
-existing = click.Path(path_type=Path)
-genotype_options = together(
-    click.option("--maf", type=float, help="Leave out variants whose rarer allele is rarer than this."),
-    click.option("--geno", type=float, help="Leave out variants with a larger share of missing calls."),
-    click.option("--mind", type=float, help="Leave out samples with a larger share of missing calls."),
-    click.option(
-        "--keep", type=existing, help="Use the samples of this list alone: FID and IID, or IID, in each line."
-    ),
-    click.option("--remove", type=existing, help="Do not use the samples of this list."),
-    click.option("--extract", type=existing, help="Use the variants of this list alone: one id in each line."),
-    click.option("--exclude", type=existing, help="Do not use the variants of this list."),
-    click.option(
-        "--exclude-regions",
-        help="GRCh37 or GRCh38: leave out the regions of long-range linkage known there; or a file of regions.",
-    ),
-    click.option("--all-chromosomes", is_flag=True, help="Use all chromosomes, not the autosomes alone."),
-)
-
-
-# What a result's name leaves out of that of its data.
+# Suffixes of data that the name of a result drops.
 SUFFIXES = (".bed", ".pgen", ".vcz", ".zarr", ".npy", ".nc", ".nc4", ".h5", ".hdf5")
 
 
 def stem(source: str) -> str:
-    """Return the name of data without folder and suffix."""
+    """Return the name of data without directory and suffix."""
     path = Path(redacted(source))
     return path.stem if path.suffix in SUFFIXES else path.name
 
 
 @contextmanager
 def shown_progress(quiet: bool, log_json: bool = False) -> Iterator[Progress]:
-    """Yield a bar on a terminal, log lines elsewhere."""
-    from streampca.progress import BarProgress, JsonLines, LogProgress, on_terminal, silent
-
+    """Yield a progress bar on a terminal, log lines elsewhere."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines() if log_json else logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
     logger = logging.getLogger("streampca")

@@ -12,7 +12,8 @@ from streampca._typing import Array
 from streampca.models.dataset import Variables
 from streampca.progress import Progress, silent
 from streampca.report import write_report
-from streampca.results.store import load, save, writing
+from streampca.results.store import load
+from streampca.results.write import save, writing
 from streampca.sources import Source, open_source
 from streampca.sources.tables import ids_of, read_table
 

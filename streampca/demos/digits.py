@@ -9,7 +9,7 @@ import numpy as np
 from streampca.demos.base import Teller
 from streampca.models.pca.options import PCAOptions
 from streampca.report.plots import draw_digits
-from streampca.results.store import pca_to_store, writing
+from streampca.results.fit import fit_to_store
 
 
 def demo_digits(teller: Teller) -> list[Path]:
@@ -33,6 +33,5 @@ def demo_digits(teller: Teller) -> list[Path]:
     picture, result = teller.folder / "digits.png", teller.folder / "digits.pca.zarr"
     draw_digits(first, model.mean_.reshape(8, 8), model.components_.reshape(-1, 8, 8), curve, reconstructions, picture)
     source = teller.store("digits", images.astype(np.uint8), ("y", "x"), digits.target)
-    with writing(result, overwrite=True) as store:
-        pca_to_store(source, PCAOptions(n_components="all"), store, {"n_components": "all"})
+    fit_to_store(PCAOptions(n_components="all"), source, result)
     return [picture, teller.page(result, "scikit-learn's digits")]

@@ -17,7 +17,9 @@ from streampca.models.pca.fit import PCAFit, distances, fit_pca, project
 from streampca.models.pca.options import PCAOptions
 from streampca.progress import Progress
 from streampca.report.print_images import draw_gallery, draw_reconstructions, draw_rows
-from streampca.results.store import FAR, load, pca_to_store, writing
+from streampca.results.apply import FAR
+from streampca.results.fit import fit_to_store
+from streampca.results.store import load
 from streampca.run.images import convert_images
 from streampca.sources import open_source
 
@@ -49,12 +51,9 @@ def demo_faces(teller: Teller) -> list[Path]:
     k = min(N_COMPONENTS, source.shape[0] - 1, source.shape[1])
     if k < 1:
         raise InputError(f"{images}: has one image; give a folder with two or more")
-    with writing(result, overwrite=True) as place:
-        asked = {"n_components": k, "memory": teller.memory}
-        found, _ = pca_to_store(
-            source, PCAOptions(n_components=k), place, asked, memory=teller.memory, progress=progress
-        )
-    say(f"{k} components explain {found.explained_variance_ratio.sum():.1%} of the variance")
+    options = PCAOptions(n_components=k)
+    arrays, _ = fit_to_store(options, source, result, memory_limit=teller.memory, progress=progress)
+    say(f"{k} components explain {arrays['explained_variance_ratio'].sum():.1%} of the variance")
     faces = _Faces.of(store)
     gallery, rebuilt, cleaned = (folder / f"faces-{name}.png" for name in ("gallery", "reconstructions", "denoising"))
     fitted = load(result)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from streampca.demos.base import Teller
 from streampca.models.kernel_pca.options import KernelPCAOptions
 from streampca.report.plots import draw_curves, draw_samples
-from streampca.results.store import kernel_to_store, writing
+from streampca.results.fit import fit_to_store
 
 # Deviation of the noise that is put on digits of 0 to 16, and what kernel PCA may choose from to take it off.
 NOISE = 4.0
@@ -27,9 +26,7 @@ def demo_kernel(teller: Teller) -> list[Path]:
     draw_samples(_denoised(say), digits, f"Noise of deviation {NOISE:g} on digits of 0 to 16")
     circle, planes = rows["two circles"]
     source = teller.store("circles", next(iter(planes.values())), ("feature",), circle)
-    asked: dict[str, Any] = {"n_components": 2, "gamma": 3.0, "n_landmarks": 100}
-    with writing(result, overwrite=True) as store:
-        kernel_to_store(source, KernelPCAOptions.of(asked), store, asked)
+    fit_to_store(KernelPCAOptions(n_components=2, gamma=3.0, n_landmarks=100), source, result)
     return [curves, digits, teller.page(result, "Two circles")]
 
 

@@ -10,7 +10,7 @@ from streampca.demos.base import Teller
 from streampca.errors import InputError
 from streampca.models.ppca.options import PPCAOptions
 from streampca.report.plots import draw_planes
-from streampca.results.store import latent_to_store, writing
+from streampca.results.fit import fit_to_store
 
 # Share of the values that is taken away.
 REMOVED = 0.2
@@ -42,9 +42,7 @@ def demo_missing(teller: Teller) -> list[Path]:
     picture, result = teller.folder / "missing.png", teller.folder / "missing.ppca.zarr"
     draw_planes(planes, groups, picture, f"{name}: {X.shape[0]} samples x {X.shape[1]} features")
     source = teller.store("missing", removed, ("feature",), groups)
-    with writing(result, overwrite=True) as store:
-        asked = {"n_components": 2, "scale": "unit", "tol": 1e-5}
-        latent_to_store(source, PPCAOptions(n_components=2, scale="unit", tol=1e-5), store, asked)
+    fit_to_store(PPCAOptions(n_components=2, scale="unit", tol=1e-5), source, result)
     return [picture, teller.page(result, f"{name}, {REMOVED:.0%} removed")]
 
 

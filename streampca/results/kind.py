@@ -7,9 +7,11 @@ else. Modules are imported when they are needed: a command loads its own kind on
 from __future__ import annotations
 
 import pkgutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from typing import Any
 
 from streampca.errors import InputError
 from streampca.results import kinds
@@ -26,6 +28,10 @@ class Kind:
     options : the record of its options.
     example : a command line, for help.
     genotypes : whether it can be fitted to genotypes.
+    exports : formats of its text files.
+    fit, plan : "module:function" that fits a job into a store, and that plans it.
+    summary : "module:function" that summarises a result for the terminal.
+    project, impute, denoise, predict : "module:function" that applies a result to other data; empty if it cannot.
     """
 
     name: str
@@ -33,6 +39,23 @@ class Kind:
     options: type[Options]
     example: str
     genotypes: bool = True
+    exports: tuple[str, ...] = ()
+    fit: str = ""
+    plan: str = ""
+    summary: str = ""
+    project: str = ""
+    impute: str = ""
+    denoise: str = ""
+    predict: str = ""
+
+    def function(self, name: str) -> Callable[..., Any]:
+        """Import a function that the record names; raise `InputError` if this kind has none."""
+        module, _, function = str(getattr(self, name)).partition(":")
+        if not module:
+            others = [kind for kind in kind_names() if getattr(kind_of(kind), name)]
+            raise InputError(f"{name} is not available for {self.name}; use a result of {listed(others)}")
+        found: Callable[..., Any] = getattr(import_module(module), function)
+        return found
 
 
 @cache
@@ -50,3 +73,8 @@ def kind_of(name: str) -> Kind:
         raise InputError(f"unknown kind of model {name!r}; {hint}")
     found: Kind = import_module(f"{kinds.__name__}.{name}").KIND
     return found
+
+
+def kind_for(options: Options) -> Kind:
+    """Return the kind that has these options."""
+    return next(kind for kind in map(kind_of, kind_names()) if kind.options is type(options))

@@ -17,7 +17,7 @@ from streampca._typing import Array
 from streampca.errors import InputError
 from streampca.models.dataset import FORMAT_VERSION
 from streampca.progress import Progress, Step, silent
-from streampca.results.store import save, writing
+from streampca.results.write import save, writing
 from streampca.run.images import Converted, convert_images
 from streampca.sources import PLINK_SUFFIXES, Source, is_genotypes, open_genotypes
 from streampca.sources.completeness import WRITTEN

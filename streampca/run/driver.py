@@ -1,4 +1,4 @@
-"""A run that finishes: from one configuration to a result, killed and begun again as often as need be."""
+"""The driver: runs a task to its end, however often it is killed and started again."""
 
 from __future__ import annotations
 
@@ -9,31 +9,24 @@ import signal
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dask
 
 from streampca import __version__
 from streampca.errors import InputError, Stopped, redacted
-from streampca.files import text_paths
 from streampca.models.dataset import peak_memory
 from streampca.progress import Progress, Step, logger, silent
-from streampca.results.export import FORMATS
-from streampca.results.store import add_attributes, attributes_in, check_output, check_whole, load, put_in_place
-from streampca.run.config import changed
+from streampca.results.store import add_attributes, attributes_in, check_whole, put_in_place
+from streampca.run.config import differences
 from streampca.run.engine import describe, engine, threads_of
-from streampca.run.fit import Job, export_prefix, open_data, write_export
-from streampca.run.work_directory import Workplace, folder_of, locked, now
+from streampca.run.task import Task
+from streampca.run.work_directory import WorkDirectory, folder_of, locked, now
 from streampca.sources.remote import check_target, is_url, root_at, upload
-from streampca.sources.tables import Ids, Table, ids_of, read_table, source_ids, split_column
 from streampca.sweep.memory import PROCESS_KEY, memory_limit, process_bytes, show_bytes
-
-if TYPE_CHECKING:
-    from streampca.run.config import Config
-
 
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 # The size of the process counts in steps, and with what checkpoints take for a moment.
@@ -41,25 +34,25 @@ PROCESS_STEP, JOURNAL_BYTES = 64 << 20, 32 << 20
 
 
 class Signals:
-    """Whether a signal has told the run to stop, and whether it still may."""
+    """Whether a signal has stopped the run, and whether it still may."""
 
     def __init__(self) -> None:
-        self.told = ""
+        self.received = ""
         self.ignored = False
 
-    def look(self) -> None:
-        """Stop if told to: an exception that a signal raises in the middle of Python's own tidying up is lost."""
-        if self.told and not self.ignored:
-            raise Stopped(f"stopped by {self.told}")
+    def check(self) -> None:
+        """Stop if a signal came: an exception raised by a handler during Python's own clean-up is lost."""
+        if self.received and not self.ignored:
+            raise Stopped(f"stopped by {self.received}")
 
-    def stop(self, number: int, _: Any) -> None:
+    def handle(self, number: int, _: Any) -> None:
         """Handle a signal: the first stops the run, a Ctrl-C after it ends the process at once."""
-        if self.told and number == signal.SIGINT:
+        if self.received and number == signal.SIGINT:
             os._exit(128 + number)
-        # A queue may signal every process of a job, and its shell pass it on: once is enough.
-        if not self.told:
-            self.told = signal.Signals(number).name
-            self.look()
+        # A queue may signal every process of a job, and its shell may forward it: once is enough.
+        if not self.received:
+            self.received = signal.Signals(number).name
+            self.check()
 
 
 @contextmanager
@@ -69,7 +62,7 @@ def stopping() -> Iterator[Signals]:
     if threading.current_thread() is not threading.main_thread():
         yield signals
         return
-    before = {number: signal.signal(number, signals.stop) for number in STOPS}
+    before = {number: signal.signal(number, signals.handle) for number in STOPS}
     try:
         yield signals
     finally:
@@ -77,227 +70,203 @@ def stopping() -> Iterator[Signals]:
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
-def run(config: Config, *, resume: bool = False, progress: Progress = silent) -> str | Path:
-    """Do what a configuration asks for, or go on with it; returns where the result is.
+def run(task: Task, *, only_resume: bool = False, fresh: bool = False, progress: Progress = silent) -> str | Path:
+    """Run a task, or resume it; return the path or URL of its output.
+
+    A finished output of the same options and data is left as it is, unless it is to be overwritten.
 
     Parameters
     ----------
-    resume : go on, and refuse to begin anew. Without it too, unfinished work is gone on with, and a result that is
-        whole and of the same configuration and data is left as it is, unless it is to be overwritten.
+    only_resume : raise unless there is a checkpoint to resume.
+    fresh : discard unfinished work.
     """
-    if config.source.shape is not None:
-        raise InputError("source.shape is for --plan of data that are not there yet; leave it out to run")
-    output, work = config.output.path, config.output.work
-    if work and not is_url(output):
-        raise InputError(f"output.work is for an output behind a URL; leave it out: {output} has its work beside it")
+    output = task.output
+    if task.work and not is_url(output):
+        raise InputError(f"output.work is for an output with a URL; remove it: unfinished work is next to {output}")
     name = redacted(output).rstrip("/").rpartition("/")[2] if is_url(output) else Path(output).name
     if not name:
-        raise InputError(f"output.path is {output!r}, which names no store; write it as result.zarr")
-    folder = folder_of(Path(work or ".") / name) if is_url(output) else folder_of(Path(output))
-    with stopping() as signals, locked(folder, output) as place:
+        raise InputError(f"the output {output!r} names no file; use a name such as result.zarr")
+    folder = folder_of(Path(task.work or ".") / name) if is_url(output) else folder_of(Path(output))
+    with stopping() as signals, locked(folder, output) as work:
         try:
-            return _Run(config, place, progress, signals).result(resume)
+            return _Attempt(task, work, progress, signals).run(only_resume, fresh)
         except Stopped as stopped:
-            place.tell(state="stopped", reason=str(stopped))
+            work.tell(state="stopped", reason=str(stopped))
             raise
         except OSError as error:
-            place.tell(state="failed", reason=redacted(str(error)))
+            work.tell(state="failed", reason=redacted(str(error)))
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             raise InputError(
-                f"{output}: no space left for the result in {folder}; what was done before is kept: free some space "
-                "and run the same command again"
+                f"{output}: no space left for the output in {folder}; finished work is kept: free some space and run "
+                "the same command again"
             ) from error
         except Exception as error:
-            place.tell(state="failed", reason=redacted(str(error)))
+            work.tell(state="failed", reason=redacted(str(error)))
             raise
         finally:
-            if folder.exists() and not place.worth_keeping:
-                place.remove()
+            if folder.exists() and not work.worth_keeping:
+                work.remove()
 
 
-class _Run:
-    """One attempt at a run."""
+class _Attempt:
+    """One attempt at a task."""
 
-    def __init__(self, config: Config, place: Workplace, progress: Progress, signals: Signals):
-        self.config, self.place, self.progress, self.signals = config, place, progress, signals
-        self.output = config.output.path
-        self.remote = is_url(self.output)
+    def __init__(self, task: Task, work: WorkDirectory, progress: Progress, signals: Signals):
+        self.task, self.work, self.progress, self.signals = task, work, progress, signals
+        self.remote = is_url(task.output)
         self.phases: dict[str, float] = {}
 
-    def result(self, resume: bool) -> str | Path:
-        """Go from where an earlier attempt was to the end."""
-        made_by = _run_of(_attributes_at(self.output))
-        begun = self.place.asked
-        if begun is not None and made_by.get("id") == begun["id"]:
-            # Put in place by an attempt that was killed before it could tidy up.
-            return self.finished()
+    def run(self, only_resume: bool, fresh: bool) -> str | Path:
+        """Continue from the state of the last attempt to the end."""
+        task, work = self.task, self.work
+        made_by = {} if task.files is not None else _run_in(_attributes_at(task.output))
+        record = work.record
+        if record is not None and (made_by.get("id") == record["id"] or self._placed(record)):
+            # The last attempt was killed after it renamed the output.
+            return self._done()
         if not self.remote:
-            self.place.put_back(Path(self.output))
-        source = self.config.source.model_dump()
-        with self.phase("opening"):
-            data = open_data(source["path"], source)
-            data.watch()
-            fingerprint = data.fingerprint()
-        written = redacted(self.config.model_dump(mode="json"))
-        asked = {"config": written, "fingerprint": fingerprint, "streampca": __version__}
-        begun = begun if self.place.worth_keeping else None
-        keeps = resume or not self.config.output.overwrite
-        if begun is None and keeps and made_by and not _differences(made_by, asked):
-            logger.info("%s: exists already, of the same configuration and data; nothing to do", redacted(self.output))
-            return self.finished()
-        begun = self.taken_up(begun, asked, resume)
-        if _run_of(attributes_in(self.place.store)).get("id") != begun["id"]:
-            self.fit(data, source, begun)
-        self.put(begun)
-        return self.finished()
+            work.put_back(Path(task.output))
+        with self._phase("opening"):
+            fingerprint = task.open()
+        asked = {"config": redacted(task.options()), "fingerprint": fingerprint, "streampca": __version__}
+        if fresh:
+            work.clear()
+        record = record if work.worth_keeping and not fresh else None
+        keeps = only_resume or not task.overwrite
+        if record is None and keeps and made_by and not _differences(made_by, asked):
+            logger.info("%s: exists already, with the same options and data; nothing to do", redacted(task.output))
+            return self._done()
+        record = self._taken_up(record, asked, only_resume)
+        if not self._executed(record):
+            self._execute(record)
+        self._finish(record)
+        return self._done()
 
-    def taken_up(self, begun: dict[str, Any] | None, asked: dict[str, Any], resume: bool) -> dict[str, Any]:
-        """Return what the run that is gone on with was asked, or that of a new one; refuses to mix two of them."""
-        different = [] if begun is None else _differences(begun, asked)
-        if different and not self.place.failed:
+    def _placed(self, record: Mapping[str, Any]) -> bool:
+        """Whether all text files have their final names."""
+        files = self.task.files
+        left = [name for name in files or () if (self.work.store / name).exists()]
+        return files is not None and bool(record["placing"]) and not left
+
+    def _executed(self, record: Mapping[str, Any]) -> bool:
+        """Whether an earlier attempt has finished the work."""
+        if self.task.files is not None:
+            return bool(record["placing"])
+        return bool(_run_in(attributes_in(self.work.store)).get("id") == record["id"])
+
+    def _taken_up(self, record: dict[str, Any] | None, asked: dict[str, Any], only_resume: bool) -> dict[str, Any]:
+        """Return the record of the run that is resumed, or that of a new one; raise if the options differ."""
+        different = [] if record is None else _differences(record, asked)
+        if different and not self.work.failed:
             raise InputError(
-                f"{self.place.folder}: holds a run that was not finished, and is another: {'; '.join(different)}; undo "
-                "the change to go on, or remove the folder to begin anew"
+                f"{self.work.folder}: holds unfinished work of other options: {'; '.join(different)}; undo the change "
+                "to resume, or add --fresh to start over"
             )
-        if begun is None or different:
-            if resume:
-                raise InputError(f"{self.output}: there is nothing to go on with; leave out --resume to begin")
+        if record is None or different:
+            if only_resume:
+                raise InputError(f"{self.task.output}: no checkpoint to resume; remove --only-resume to start")
             if different:
-                logger.info("the run before failed, and was another (%s): beginning anew", "; ".join(different))
-            self.place.clear()
-            limit = memory_limit(self.config.engine.memory)
-            # The size of this process, roughly: what is planned must not depend on when and by what engine it is run.
+                logger.info("the last run failed, and had other options (%s): starting over", "; ".join(different))
+            self.work.clear()
+            limit = memory_limit(self.task.engine.memory_limit)
             process = -(-process_bytes() // PROCESS_STEP) * PROCESS_STEP + JOURNAL_BYTES
-            begun = asked | {
+            record = asked | {
                 "id": uuid.uuid4().hex, "begun": now(), "memory": limit, "process": process, "attempts": 0,
-                "exporting": False,
+                "exporting": False, "placing": False,
             }  # fmt: skip
-        begun["attempts"] += 1
-        return begun
+        record["attempts"] += 1
+        return record
 
-    def fit(self, data: Any, source: dict[str, Any], begun: dict[str, Any]) -> None:
-        """Fit the model into the store of the workplace."""
-        config = self.config
-        with dask.config.set({"num_workers": threads_of(config.engine), PROCESS_KEY: begun["process"]}):
-            job = Job.of(data, source, config.model.model_dump(), begun["memory"], self.watched)
-            self.check(job)
-            chosen = job.plan()
-            self.place.begin(begun)
-            self.place.tell(
-                state="running", output=redacted(self.output), started=now(), begun=begun["begun"],
-                attempts=begun["attempts"], expected_sweeps=chosen.sweeps, limit_bytes=begun["memory"],
+    def _execute(self, record: dict[str, Any]) -> None:
+        """Do the work, in the store of the working directory."""
+        task, work, memory = self.task, self.work, record["memory"]
+        with dask.config.set({"num_workers": threads_of(task.engine), PROCESS_KEY: record["process"]}):
+            self._check()
+            expected = task.expected(memory, self._watched)
+            work.begin(record)
+            work.tell(
+                state="running", output=redacted(task.output), started=now(), begun=record["begun"],
+                attempts=record["attempts"], expected_sweeps=expected.sweeps or 0, limit_bytes=memory,
             )  # fmt: skip
-            self.place.store.mkdir(exist_ok=True)
-            journal = self.place.journal(60 * config.engine.checkpoint_minutes)
+            work.store.mkdir(exist_ok=True)
+            journal = work.journal(60 * task.engine.checkpoint_minutes)
             entered = time.monotonic()
-            with engine(config.engine, chosen.threads, begun["memory"]) as client:
+            with engine(task.engine, expected.threads or 1, memory) as client:
                 self.phases["starting workers"] = time.monotonic() - entered
                 if client is not None:
-                    self.place.tell(workers=describe(client))
-                if begun["attempts"] > 1:
-                    logger.info("going on with the run of %s, attempt %d", begun["begun"], begun["attempts"])
-                with journal.active(), self.phase("fitting"):
-                    _, attributes = job.fit(self.place.store)
-                peak = None if client is None else _most(client.run(peak_memory, on_error="ignore"))
+                    work.tell(workers=describe(client))
+                if record["attempts"] > 1:
+                    logger.info("resuming the run of %s, attempt %d", record["begun"], record["attempts"])
+                with journal.active(), self._phase("fitting"):
+                    task.execute(work.store, memory, self._watched)
+                peaks = {} if client is None else client.run(peak_memory, on_error="ignore")
+        if task.files is None:
+            self._sign(record, journal, max(peaks.values(), default=None))
+
+    def _sign(self, record: Mapping[str, Any], journal: Any, peak: int | None) -> None:
+        """Add the record of the run to the attributes of its store."""
+        attributes = attributes_in(self.work.store) or {}
         summary = {
-            **{key: begun[key] for key in ("id", "begun", "attempts", "config", "fingerprint", "streampca")},
+            **{key: record[key] for key in ("id", "begun", "attempts", "config", "fingerprint", "streampca")},
             "finished": now(),
-            "engine": config.engine.kind,
+            "engine": self.task.engine.kind,
             "phase_seconds": {name: round(seconds, 3) for name, seconds in self.phases.items()},
-            "sweep_seconds": round(sum(json.loads(attributes["sweep_seconds"])), 3),
+            "sweep_seconds": round(sum(json.loads(attributes.get("sweep_seconds", "[]"))), 3),
             "replayed_sweeps": journal.replayed,
             "resumed_partitions": journal.resumed,
             "worker_peak_bytes": peak,
         }
-        add_attributes(self.place.store, {"run": json.dumps(summary)})
-        logger.info(
-            "%d sweeps, %s read, peak memory %s, attempt %d", attributes["n_sweeps"],
-            show_bytes(attributes["bytes_read"]), show_bytes(attributes["peak_memory_bytes"]), begun["attempts"],
-        )  # fmt: skip
+        add_attributes(self.work.store, {"run": json.dumps(summary)})
+        if "n_sweeps" in attributes:
+            logger.info(
+                "%d sweeps, %s read, peak memory %s, attempt %d", attributes["n_sweeps"],
+                show_bytes(attributes["bytes_read"]), show_bytes(attributes["peak_memory_bytes"]), record["attempts"],
+            )  # fmt: skip
 
-    def check(self, job: Job) -> None:
-        """Refuse what could not be written at the end, before the work begins."""
-        overwrite, form = self.config.output.overwrite, self.config.output.export
+    def _check(self) -> None:
+        """Raise before the work starts if its output could not be written."""
         if self.remote:
-            check_target(self.output, overwrite)
-        elif Path(self.output).exists() and not overwrite:
-            raise InputError(
-                f"{self.output}: exists already; choose another output.path, or set output.overwrite to true"
-            )
-        else:
-            check_output(Path(self.output), overwrite)
-        if form is not None:
-            job.check_export(form, self.prefix, overwrite)
-        if self.config.output.report is not None:
-            text_paths(Path(self.config.output.report), ("",), overwrite)
-            self.table(source_ids(job.data.samples))
+            check_target(self.task.output, self.task.overwrite)
+        self.task.check()
 
-    def table(self, ids: Ids) -> tuple[Table | None, str | None]:
-        """Read the table about the samples, if there is to be one, and the column to begin with."""
-        labels = self.config.output.labels
-        if labels is None:
-            return None, None
-        path, names = split_column(labels)
-        table = read_table(path, ids)
-        for name in names:
-            table.label(name)
-        return table, next(iter(names), None)
-
-    def put(self, begun: dict[str, Any]) -> None:
-        """Write the exports, and give the result its name."""
-        output = self.config.output
-        # Also what an attempt that was killed has written, perhaps long ago.
-        check_whole(self.place.store, f"remove {self.place.folder} and run again")
-        overwrite, form, page = output.overwrite, output.export, output.report
-        # Those of an attempt that was killed here are written again, those of others are not.
-        if form is not None:
-            text_paths(self.prefix, FORMATS[form], overwrite or begun["exporting"])
-        if page is not None:
-            text_paths(Path(page), ("",), overwrite or begun["exporting"])
-        if form is not None or page is not None:
-            self.place.begin(begun | {"exporting": True})
-        if form is not None:
-            write_export(self.place.store, form, self.prefix, overwrite=True)
-        if page is not None:
-            from streampca.report import write_report
-
-            result = load(self.place.store)
-            table, colour = self.table(ids_of(result))
-            write_report(result, Path(page), table=table, colour=colour, overwrite=True)
+    def _finish(self, record: dict[str, Any]) -> None:
+        """Write exports, and give the output its name."""
+        task, work = self.task, self.work
+        if task.files is not None:
+            work.begin(record | {"placing": True})
+            for name, path in zip(task.files, task.paths, strict=True):
+                if (work.store / name).exists():
+                    os.replace(work.store / name, path)
+            return
+        # Also what a killed attempt wrote, perhaps long ago.
+        check_whole(work.store, f"remove {work.folder} and run again")
+        again = record["exporting"]
+        work.begin(record | {"exporting": True})
+        task.finish(work.store, again)
         if self.remote:
-            upload(self.place.store, self.output, overwrite, self.watched)
+            upload(work.store, task.output, task.overwrite, self._watched)
         else:
-            put_in_place(self.place.store, Path(self.output), overwrite, self.place.old)
+            put_in_place(work.store, Path(task.output), task.overwrite, work.old)
 
-    def finished(self) -> str | Path:
-        """Tidy up; what is whole need not be saved."""
+    def _done(self) -> str | Path:
+        """Remove the working directory; from here on nothing needs to be saved."""
         self.signals.ignored = True
-        self.place.remove()
-        return self.where
+        self.work.remove()
+        return self.task.output if self.remote else Path(self.task.output)
 
-    @property
-    def where(self) -> str | Path:
-        """Where the result is."""
-        return self.output if self.remote else Path(self.output)
-
-    @property
-    def prefix(self) -> Path:
-        """How the names of exported files begin: beside the result, or in this folder for one behind a URL."""
-        return export_prefix(Path(redacted(self.output).rpartition("/")[2]) if self.remote else Path(self.output))
-
-    def watched(self, step: Step) -> None:
-        """Show how far it is, here and to those who ask for the status; stop if told to."""
-        self.signals.look()
+    def _watched(self, step: Step) -> None:
+        """Show the progress, also in status.json; stop if a signal came."""
+        self.signals.check()
         self.progress(step)
-        self.place.progress(step)
+        self.work.progress(step)
 
     @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
+    def _phase(self, name: str) -> Iterator[None]:
         """Count the seconds of a phase."""
-        began = time.monotonic()
+        start = time.monotonic()
         yield
-        self.phases[name] = self.phases.get(name, 0.0) + time.monotonic() - began
+        self.phases[name] = self.phases.get(name, 0.0) + time.monotonic() - start
 
 
 def _attributes_at(output: str) -> dict[str, Any] | None:
@@ -308,25 +277,20 @@ def _attributes_at(output: str) -> dict[str, Any] | None:
     return None if root is None else root.get("attributes")
 
 
-def _most(numbers: dict[str, int]) -> int | None:
-    """Return the largest, if there are any."""
-    return max(numbers.values(), default=None)
-
-
-def _run_of(attributes: dict[str, Any] | None) -> dict[str, Any]:
-    """Return what a result says of the run that made it; nothing if there is none."""
+def _run_in(attributes: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the record of the run that made a store; nothing if there is none."""
     try:
-        found = json.loads((attributes or {})["run"])
+        record = json.loads((attributes or {})["run"])
     except (KeyError, ValueError, TypeError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return record if isinstance(record, dict) and isinstance(record.get("config"), dict) else {}
 
 
-def _differences(begun: dict[str, Any], asked: dict[str, Any]) -> list[str]:
-    """Say in what a run that began differs from the one that is asked for."""
-    different = changed(begun["config"], asked["config"])
-    if begun["streampca"] != asked["streampca"]:
-        different.append(f"streampca was {begun['streampca']}, is {asked['streampca']}")
-    if not different and begun["fingerprint"] != asked["fingerprint"]:
-        different = [f"the data at {asked['config']['source']['path']} have changed"]
+def _differences(record: Mapping[str, Any], asked: Mapping[str, Any]) -> list[str]:
+    """Return what differs between a recorded run and this one, in words."""
+    different = differences(record["config"], asked["config"])
+    if record.get("streampca") != asked["streampca"]:
+        different.append(f"streampca was {record.get('streampca')}, is {asked['streampca']}")
+    if not different and record.get("fingerprint") != asked["fingerprint"]:
+        different = ["the data have changed"]
     return different

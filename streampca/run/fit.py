@@ -1,197 +1,66 @@
-"""One fit from data to store, as commands and configurations ask for it: open, check, plan, fit, write, export."""
+"""Fitting a model: from a configuration to a store, its text files and its page."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from streampca.errors import InputError
+from streampca.errors import InputError, redacted
 from streampca.files import text_paths
-from streampca.models.kernel_pca.fit import plan_kernel_pca
-from streampca.models.kernel_pca.options import KernelPCAOptions
-from streampca.models.pca.fit import plan_pca
-from streampca.models.pca.options import PCAOptions
-from streampca.models.ppca.fit import plan_ppca
-from streampca.models.ppca.options import FactorAnalysisOptions, PPCAOptions
 from streampca.progress import Progress, silent
 from streampca.results.export import FORMATS, export
-from streampca.results.store import kernel_to_store, latent_to_store, pca_to_store
-from streampca.solvers.choose import Plan
+from streampca.results.fit import FitJob
+from streampca.results.store import load
+from streampca.run.config import Config
+from streampca.run.config.blocks import Data, Filter
+from streampca.run.task import Blocks, Expected, Task
 from streampca.sources import PLINK_SUFFIXES, Source, is_genotypes, open_genotypes, open_source
-from streampca.sweep.scaling import check_choice
-from streampca.validation import Options
-
-GENOTYPE_CHOICES = (
-    "maf", "geno", "mind", "keep", "remove", "extract", "exclude", "exclude_regions", "all_chromosomes",
-)  # fmt: skip
-# What each kind may do with missing values; the first is what "auto" stands for, but for pca, which decides itself.
-MISSING = {
-    "pca": ("auto", "error", "mean"),
-    "ppca": ("model", "error"),
-    "factor_analysis": ("model", "error"),
-    "kpca": ("error", "mean"),
-}
-# Names that options records spell differently.
-RECORD_NAMES = {"seed": "random_state", "target": "target_trace", "fit_inverse": "fit_inverse_transform"}
+from streampca.sources.remote import is_url
+from streampca.sources.tables import Ids, Table, ids_of, read_table, source_ids, split_column
 
 
-def given(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that were given; 0 is one."""
-    return {name: value for name, value in options.items() if value is not None and value is not False}
+def open_data(data: Data, filter: Filter) -> Any:
+    """Open the data; a filter is for genotypes."""
+    given = filter.given
+    if is_genotypes(data.path):
+        if data.sample_dims or (data.variable and Path(data.path).suffix in PLINK_SUFFIXES):
+            raise InputError(f"{data.path}: variable and sample_dims are for arrays, not genotypes; remove them")
+        selection = {name: value for name, value in given.items() if name not in AFTER_OPENING}
+        if selection.pop("all_chromosomes", False):
+            selection["autosomes"] = False
+        return open_genotypes(data.path, variable=data.variable, missing_chunks=data.missing_chunks, **selection)
+    if given:
+        name = next(iter(given)).replace("_", "-")
+        raise InputError(f"{data.path}: {name} is for genotypes (.bed, .pgen, VCF Zarr); remove it")
+    return open_source(
+        data.path, variable=data.variable, sample_dims=data.sample_dims, missing_chunks=data.missing_chunks
+    )
 
 
-def filling(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is to become of chunks that are not there, for the record, if they are to be filled."""
-    return {name: value for name, value in options.items() if name == "missing_chunks" and value == "fill"}
+# Options of the filter that are applied to opened genotypes.
+AFTER_OPENING = ("ld_prune", "outliers", "outlier_rounds")
 
 
-def open_data(path: str, options: Mapping[str, Any]) -> Any:
-    """Open data, of genotypes those chosen; the choices are only for genotypes."""
-    variable, dims = options.get("variable"), options.get("sample_dims")
-    dims = dims.split(",") if isinstance(dims, str) else dims
-    chosen = given({name: options.get(name) for name in GENOTYPE_CHOICES})
-    missing_chunks = options.get("missing_chunks", "error")
-    if is_genotypes(path):
-        if dims or (variable and Path(path).suffix in PLINK_SUFFIXES):
-            raise InputError(f"{path}: sample dimensions and variables are not for genotypes; leave them out")
-        if chosen.pop("all_chromosomes", False):
-            chosen["autosomes"] = False
-        return open_genotypes(path, variable=variable, missing_chunks=missing_chunks, **chosen)
-    if chosen:
-        option = next(iter(chosen)).replace("_", "-")
-        raise InputError(f"{path}: {option} is for genotypes (.bed, .pgen, VCF Zarr); leave it out")
-    return open_source(path, variable=variable, sample_dims=dims or None, missing_chunks=missing_chunks)
+def fit_job(data: Source, config: Config, memory_limit: Any, progress: Progress = silent) -> FitJob:
+    """Return the job of a configuration on opened data."""
+    filter = config.filter
+    more = {name: getattr(config.data, name) for name in ("variable", "sample_dims") if getattr(config.data, name)}
+    more |= {"missing_chunks": "fill"} if config.data.missing_chunks == "fill" else {}
+    more |= filter.given | ({"outlier_rounds": filter.outlier_rounds} if filter.outliers else {})
+    return FitJob(
+        config.kind.name, data, config.model, memory_limit, progress, more, filter.outliers, filter.outlier_rounds
+    )
 
 
-@dataclass(frozen=True)
-class Job:
-    """One fit.
+def pruned(job: FitJob, r2: float) -> FitJob:
+    """Return the job without variants in linkage disequilibrium with others."""
+    # numba, which pruning needs, takes long to load and much memory.
+    from streampca.genetics.pruning import filtered, prune
 
-    Attributes
-    ----------
-    kind : "pca", "ppca", "factor_analysis" or "kpca".
-    data, options : the opened data, and the options record of the kind.
-    parameters : what was asked, for the record.
-    ld_prune, outliers, outlier_rounds : for genotypes.
-    """
-
-    kind: str
-    data: Source
-    options: Any
-    parameters: Mapping[str, Any]
-    memory: Any = None
-    progress: Progress = silent
-    ld_prune: float | None = None
-    outliers: str | None = None
-    outlier_rounds: int = 5
-
-    @classmethod
-    def of(
-        cls, data: Source, source: Mapping[str, Any], model: Mapping[str, Any], memory: Any, progress: Progress = silent
-    ) -> Job:
-        """Make a job of data and options: those of the source, and those of the model with its kind."""
-        kind = model["kind"]
-        genotypes = data.is_genotypes
-        ld_prune, outliers = source.get("ld_prune"), model.get("outliers")
-        if (ld_prune is not None or outliers) and not genotypes:
-            raise InputError(f"{data.name}: ld-prune and outliers are for genotypes; leave them out")
-        missing = source["missing"]
-        if missing == "auto":
-            missing = MISSING[kind][0]
-        check_choice("missing", missing, MISSING[kind])
-        scale = None if source["scale"] == "none" else source["scale"]
-        if kind == "kpca":
-            parameters = _kernel(data, model, scale, missing, memory)
-            which = given({name: source.get(name) for name in ("variable", "sample_dims")})
-            which |= filling(source)
-            return cls(kind, data, _record(KernelPCAOptions, parameters), parameters | which, memory, progress)
-        k = model["n_components"]
-        if k is None and data.default_components is None:
-            k = max(1, min(10, *(size - (kind != "pca") for size in data.shape)))
-        common = {"n_components": k, "scale": scale, "solver": model["solver"], "memory": memory, "seed": model["seed"]}
-        own = {"missing": missing, "tol": model["tol"]}
-        record: type[Options] = PCAOptions
-        if kind == "pca":
-            own["certificate"] = model.get("certificate", True)
-        else:
-            record = FactorAnalysisOptions if kind == "factor_analysis" else PPCAOptions
-            own |= {
-                "method": model["method"], "own_noise": kind == "factor_analysis", "criterion": model["criterion"],
-                "max_iter": model["max_iter"] or record.model_fields["max_iter"].default,
-            }  # fmt: skip
-        names = ("variable", "sample_dims", *GENOTYPE_CHOICES)
-        more = {"ld_prune": ld_prune, "outliers": outliers, **filling(source)}
-        more |= {name: source.get(name) for name in names}
-        if outliers:
-            more["outlier_rounds"] = model.get("outlier_rounds", 5)
-        parameters = common | own
-        return cls(
-            kind, data, _record(record, parameters), parameters | given(more), memory, progress, ld_prune, outliers,
-            model.get("outlier_rounds", 5),
-        )  # fmt: skip
-
-    def plan(self) -> Plan:
-        """Choose how to do it and count the cost, without reading."""
-        if self.kind == "kpca":
-            return plan_kernel_pca(self.data, self.options, memory=self.memory, extra_sweeps=1)
-        plan: Any = plan_pca if self.kind == "pca" else plan_ppca
-        chosen: Plan = plan(self.data, self.options, memory=self.memory, extra_sweeps=1)
-        return chosen
-
-    def check_export(self, form: str, prefix: Path, overwrite: bool) -> None:
-        """Refuse text files that could not be written at the end, before the work begins."""
-        text_paths(prefix, FORMATS[form], overwrite)
-        if form == "plink" and not self.data.is_genotypes:
-            raise InputError("plink's text files are for genotypes; export tsv")
-
-    def fit(self, store: Path) -> tuple[Any, dict[str, Any]]:
-        """Fit the model and write it to a store; returns what was found, and the attributes of the result."""
-        if self.kind == "kpca":
-            return kernel_to_store(
-                self.data,
-                self.options,
-                store,
-                self.parameters,
-                self.memory,
-                self.progress,
-            )
-        to_store: Any = pca_to_store if self.kind == "pca" else latent_to_store
-        job = self if self.ld_prune is None else self._pruned(self.ld_prune)
-        found, attributes = to_store(
-            job.data, job.options, store, job.parameters, find_outliers=job.outliers,
-            outlier_rounds=job.outlier_rounds, memory=job.memory, progress=job.progress,
-        )  # fmt: skip
-        return found, attributes
-
-    def _pruned(self, r2: float) -> Job:
-        """Return the same without variants in linkage with others."""
-        # numba, which this needs, takes a moment to load, and much memory.
-        from streampca.genetics.pruning import filtered, prune
-
-        data: Any = filtered(self.data)
-        kept = prune(data, r2=r2, progress=self.progress)
-        return replace(self, data=data.take(features=kept, note=f"variants left out: {int((~kept).sum())} by pruning"))
-
-
-def _kernel(data: Source, model: Mapping[str, Any], scale: str | None, missing: str, memory: Any) -> dict[str, Any]:
-    """Return the parameters of kernel PCA."""
-    names = (
-        "kernel", "gamma", "degree", "coef0", "n_landmarks", "landmarks", "target", "fit_inverse", "alpha", "seed",
-    )  # fmt: skip
-    own = {name: model[name] for name in names}
-    own["gamma"] = None if own["gamma"] == "features" else own["gamma"]
-    k, m = model["n_components"], model["n_landmarks"]
-    k = min(10, data.shape[0], *([] if m == "auto" else [m])) if k is None else k
-    parameters = {"n_components": k, **own, "scale": None if scale == "auto" else scale, "missing": missing}
-    parameters["memory"] = memory
-    return parameters
-
-
-def _record(options: type[Options], parameters: Mapping[str, Any]) -> Options:
-    """Return the options record of parameters as commands and configurations name them."""
-    return options.of({RECORD_NAMES.get(name, name): value for name, value in parameters.items()})
+    data: Any = filtered(job.source)
+    kept = prune(data, r2=r2, progress=job.progress)
+    return replace(job, source=data.take(features=kept, note=f"variants left out: {int((~kept).sum())} by pruning"))
 
 
 def export_prefix(result: Path) -> Path:
@@ -202,3 +71,88 @@ def export_prefix(result: Path) -> Path:
 def write_export(result: Path, form: str, prefix: Path | None, overwrite: bool) -> list[Path]:
     """Write a result as text, beside it unless a prefix is given."""
     return export(result, prefix or export_prefix(result), form=form, overwrite=overwrite)
+
+
+class FitTask(Task):
+    """Fit a model and write it to a store.
+
+    Attributes
+    ----------
+    arrays, attributes : of the store, if this process made it; arrays that are in memory.
+    """
+
+    def __init__(self, config: Config):
+        if config.data.shape is not None:
+            raise InputError("data.shape is for --plan of data that do not exist yet; remove it to run")
+        self.config = config
+        self.output, self.overwrite, self.work = config.output.path, config.output.overwrite, config.output.work
+        self.engine = config.engine
+        self.arrays: dict[str, Any] | None = None
+        self.attributes: dict[str, Any] = {}
+        self._job: FitJob | None = None
+
+    def options(self) -> Blocks:
+        """Return the configuration."""
+        return self.config.as_dict()
+
+    def open(self) -> str:
+        """Open the data; return their fingerprint."""
+        self._data = open_data(self.config.data, self.config.filter)
+        self._data.watch()
+        return str(self._data.fingerprint())
+
+    def expected(self, memory_limit: int, progress: Progress) -> Expected:
+        """Plan the fit."""
+        self._job = fit_job(self._data, self.config, memory_limit, progress)
+        chosen = self.config.kind.function("plan")(self._job)
+        return Expected(chosen.threads, chosen.sweeps)
+
+    def execute(self, place: Path, memory_limit: int, progress: Progress) -> None:  # noqa: ARG002
+        """Fit the model into a store."""
+        assert self._job is not None
+        r2 = self.config.filter.ld_prune
+        job = self._job if r2 is None else pruned(self._job, r2)
+        self.arrays, self.attributes = self.config.kind.function("fit")(job, place)
+
+    def check(self) -> None:
+        """Raise before the work starts if store, text files or page could not be written at its end."""
+        super().check()
+        output = self.config.output
+        if output.export is not None:
+            text_paths(self.prefix, FORMATS[output.export], self.overwrite)
+            if output.export == "plink" and not self._data.is_genotypes:
+                raise InputError("the format plink is for genotypes; use tsv")
+        if output.report is not None:
+            text_paths(Path(output.report), ("",), self.overwrite)
+            self._table(source_ids(self._data.samples))
+
+    def finish(self, place: Path, again: bool) -> None:
+        """Write text files and page of the finished store."""
+        output, overwrite = self.config.output, self.overwrite or again
+        if output.export is not None:
+            text_paths(self.prefix, FORMATS[output.export], overwrite)
+            write_export(place, output.export, self.prefix, overwrite=True)
+        if output.report is not None:
+            # The page is written by few runs.
+            from streampca.report import write_report
+
+            text_paths(Path(output.report), ("",), overwrite)
+            result = load(place)
+            table, colour = self._table(ids_of(result))
+            write_report(result, Path(output.report), table=table, colour=colour, overwrite=True)
+
+    def _table(self, ids: Ids) -> tuple[Table | None, str | None]:
+        """Read the sample table of the page, if there is one, and the column to show first."""
+        if self.config.output.labels is None:
+            return None, None
+        path, names = split_column(self.config.output.labels)
+        table = read_table(path, ids)
+        for name in names:
+            table.label(name)
+        return table, next(iter(names), None)
+
+    @property
+    def prefix(self) -> Path:
+        """Prefix of the text files: next to the result, or in this directory if that has a URL."""
+        output = self.output
+        return export_prefix(Path(redacted(output).rpartition("/")[2]) if is_url(output) else Path(output))

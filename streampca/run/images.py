@@ -23,7 +23,7 @@ from streampca.errors import InputError
 from streampca.files import text_paths, writing_text
 from streampca.models.dataset import FORMAT_VERSION
 from streampca.progress import Progress, Step, silent
-from streampca.results.store import save, writing
+from streampca.results.write import save, writing
 from streampca.sources.completeness import WRITTEN
 from streampca.sources.genotypes import TEXT
 from streampca.sources.tables import Ids, Table, read_table, split_column

@@ -1,12 +1,12 @@
-"""The folder of one unfinished run: a lock, what was asked, how far it is, its checkpoints, the store being written.
+"""The directory of an unfinished run: lock, options, status, checkpoints, and the store that is written.
 
 study.pca.zarr.unfinished/
-    lock            held by the run that works here; the system lets it go when that run ends, however
-    run.json        what was asked, of which data
-    status.json     how far it is, for `streampca status`
+    lock            held by the run; the system releases it when the run ends, for whatever reason
+    run.json        options, fingerprint of the data, memory limit
+    status.json     progress, for `streampca status`
     checkpoint/     records of sweeps
-    store/          the result as far as it is written
-    old/            what had the result's name before, for a moment
+    store/          the output so far
+    old/            the previous output, while the new one is renamed
 """
 
 from __future__ import annotations
@@ -32,17 +32,18 @@ from streampca.sweep.checkpoint import Journal
 SUFFIX = ".unfinished"
 # Seconds between two updates of status.json.
 STATUS_EVERY = 1.0
-# Seconds that a lock may be held before it is another run's.
+# Seconds to wait for a lock before it counts as held by another run.
 PATIENCE = 0.5
-# What run.json holds.
-ASKED: dict[str, type | tuple[type, ...]] = {
+# Types of run.json.
+RECORD: dict[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("id", "fingerprint", "streampca", "begun"), str),
     **dict.fromkeys(("memory", "process", "attempts"), int),
     "config": dict,
     "exporting": bool,
+    "placing": bool,
 }
-# What status.json holds; what belongs together is there together.
-TOLD: dict[str, type | tuple[type, ...]] = {
+# Types of status.json, and keys that come together.
+STATUS: dict[str, type | tuple[type, ...]] = {
     **dict.fromkeys(
         ("state", "output", "started", "begun", "host", "label", "note", "updated", "reason", "workers"), str
     ),
@@ -56,12 +57,12 @@ TOGETHER = (("pid", "host"), ("attempts", "begun"), ("sweep", "label", "done", "
 
 
 def folder_of(output: Path) -> Path:
-    """Return where the unfinished work for an output is."""
+    """Return the directory of the unfinished work for an output."""
     return output.with_name(output.name + SUFFIX)
 
 
-class Workplace:
-    """The folder of a run, while its lock is held."""
+class WorkDirectory:
+    """The directory of a run, while its lock is held."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -69,18 +70,18 @@ class Workplace:
         self._written = 0.0
 
     @property
-    def asked(self) -> dict[str, Any] | None:
-        """What an earlier run here was asked; None if there was none, or none that can be read."""
+    def record(self) -> dict[str, Any] | None:
+        """The record of an earlier run here; None if there is none, or none that can be read."""
         found = _read(self.folder / "run.json")
-        return found if found is not None and _are(found, ASKED) and set(found) >= set(ASKED) else None
+        return found if found is not None and _are(found, RECORD) and set(found) >= set(RECORD) else None
 
-    def begin(self, asked: Mapping[str, Any]) -> None:
-        """Write down what is asked."""
-        _write(self.folder / "run.json", asked)
+    def begin(self, record: Mapping[str, Any]) -> None:
+        """Write the record of this run."""
+        _write(self.folder / "run.json", record)
 
     @property
     def failed(self) -> bool:
-        """Tell whether the run before ended with an error, not by a signal or a kill."""
+        """Whether the last run ended with an error, not by a signal or a kill."""
         return (_read(self.folder / "status.json") or {}).get("state") == "failed"
 
     def journal(self, interval: float) -> Journal:
@@ -89,26 +90,27 @@ class Workplace:
 
     @property
     def store(self) -> Path:
-        """Where the result is written until it is whole."""
+        """Where the output is written until it is finished."""
         return self.folder / "store"
 
     @property
     def old(self) -> Path:
-        """Where what had the result's name before is put for a moment."""
+        """Where the previous output is while the new one is renamed."""
         return self.folder / "old"
 
     def put_back(self, output: Path) -> None:
-        """Give what had the result's name before its name again, if a run was killed in that moment."""
+        """Restore the previous output, if a run was killed while it renamed the new one."""
         if self.old.exists() and not output.exists():
             self.old.rename(output)
 
     @property
     def worth_keeping(self) -> bool:
-        """Tell whether there is anything that a later attempt could use."""
-        return any((self.folder / "checkpoint").glob("*.npz")) or (self.store / "zarr.json").exists()
+        """Whether a later attempt could use what is here."""
+        placing = (self.record or {}).get("placing", False)
+        return placing or any((self.folder / "checkpoint").glob("*.npz")) or (self.store / "zarr.json").exists()
 
     def tell(self, **facts: Any) -> None:
-        """Put facts into status.json at once; where there is no room for it, the work goes on without."""
+        """Write facts to status.json; a full disk does not stop the work."""
         self._status |= {"pid": os.getpid(), "host": socket.gethostname(), **facts}
         memory = psutil.Process().memory_info().rss
         with suppress(OSError):
@@ -116,7 +118,7 @@ class Workplace:
         self._written = time.monotonic()
 
     def progress(self, step: Step) -> None:
-        """Put how far a sweep is into status.json, not too often."""
+        """Write the progress of a sweep to status.json, at most once a second."""
         if time.monotonic() - self._written >= STATUS_EVERY or step.done in (step.earlier, step.total):
             self.tell(
                 state="running", sweep=step.sweep, label=step.label, done=step.done, partitions=step.total,
@@ -125,13 +127,13 @@ class Workplace:
             )  # fmt: skip
 
     def clear(self) -> None:
-        """Remove the work of another run."""
+        """Remove checkpoints and store."""
         for path in (self.folder / "checkpoint", self.store):
             if path.exists():
                 shutil.rmtree(path)
 
     def remove(self) -> None:
-        """Remove what was made here, and the folder if nothing else is in it; what was asked goes last but the lock."""
+        """Remove what the run made, run.json and lock last, and the directory if it is empty."""
         self.clear()
         if self.old.exists():
             shutil.rmtree(self.old)
@@ -142,8 +144,8 @@ class Workplace:
 
 
 @contextmanager
-def locked(folder: Path, output: str) -> Iterator[Workplace]:
-    """Hold the lock of a run's folder, which is made if need be; refuses while another run holds it."""
+def locked(folder: Path, output: str) -> Iterator[WorkDirectory]:
+    """Hold the lock of a run's directory, which is created if needed; raise while another run holds it."""
     file = _lock(folder)
     if file is None:
         status = _read(folder / "status.json") or {}
@@ -151,17 +153,17 @@ def locked(folder: Path, output: str) -> Iterator[Workplace]:
             f" (process {status['pid']} on {status['host']}, since {status.get('started')})" if "pid" in status else ""
         )
         raise InputError(
-            f"{output}: another run is writing to it{who}; wait for it, see `streampca status {output}`, or choose "
+            f"{output}: another run is writing it{who}; wait for it (`streampca status {output}`), or choose "
             "another output"
         )
     try:
-        yield Workplace(folder)
+        yield WorkDirectory(folder)
     finally:
         file.close()
 
 
 def _lock(folder: Path) -> IO[bytes] | None:
-    """Take the lock, if it is free; who asks for the status holds it for a moment."""
+    """Take the lock if it is free; `streampca status` holds it for a moment."""
     patience = time.monotonic() + PATIENCE
     while True:
         try:
@@ -169,24 +171,24 @@ def _lock(folder: Path) -> IO[bytes] | None:
             file = (folder / "lock").open("ab")
         except FileNotFoundError:
             if not folder.parent.is_dir():
-                raise InputError(f"{folder}: the folder {folder.parent} does not exist; make it first") from None
+                raise InputError(f"{folder}: the directory {folder.parent} does not exist; create it first") from None
             continue
         except OSError as error:
-            raise InputError(f"{folder}: cannot be written ({error.strerror}); choose another folder") from error
+            raise InputError(f"{folder}: cannot be written ({error.strerror}); choose another directory") from error
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             file.close()
             if not isinstance(error, BlockingIOError):
                 raise InputError(
-                    f"{folder}: this file system has no locks ({error.strerror}), which keep two runs apart; choose an "
-                    "output elsewhere, or have it mounted with flock"
+                    f"{folder}: this file system does not support locks ({error.strerror}); choose an output "
+                    "elsewhere, or mount it with flock"
                 ) from error
             if time.monotonic() > patience:
                 return None
             time.sleep(0.05)
             continue
-        # The run that held it may have removed the file in between.
+        # The run that held it may have removed the file meanwhile.
         try:
             if os.path.samestat(os.fstat(file.fileno()), (folder / "lock").stat()):
                 return file
@@ -196,7 +198,7 @@ def _lock(folder: Path) -> IO[bytes] | None:
 
 
 def is_running(folder: Path) -> bool:
-    """Tell whether a run holds the lock of this folder."""
+    """Whether a run holds the lock of this directory."""
     try:
         with (folder / "lock").open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -208,13 +210,15 @@ def is_running(folder: Path) -> bool:
 
 
 def status(output: Path) -> dict[str, Any] | None:
-    """Return how far the run for an output, or in a folder, is; None if there is no unfinished one."""
+    """Return the status of the run for an output, or in a directory; None if there is no unfinished run."""
     folder = output if (output / "run.json").exists() else folder_of(output)
     found = _read(folder / "status.json")
     if found is not None and not (
-        _are(found, TOLD) and "state" in found and all(set(keys) <= set(found) for keys in TOGETHER if keys[0] in found)
+        _are(found, STATUS)
+        and "state" in found
+        and all(set(keys) <= set(found) for keys in TOGETHER if keys[0] in found)
     ):
-        # Damaged, as a full disk leaves it.
+        # Damaged, for example by a full disk.
         found = {"state": "unknown"}
     if found is None:
         return {"state": "starting"} if is_running(folder) else None
@@ -229,7 +233,7 @@ def status(output: Path) -> dict[str, Any] | None:
 
 
 def now() -> str:
-    """Return the time, as status and run summaries give it."""
+    """Return the time in the format of status and run records."""
     return _time(time.time())
 
 
@@ -246,7 +250,7 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def _are(found: dict[str, Any], types: Mapping[str, type | tuple[type, ...]]) -> bool:
-    """Tell whether values are of their types, and numbers no larger than a machine has them."""
+    """Whether values have their types, and numbers are in the range of int64."""
     return all(
         isinstance(value, types.get(key, object))
         and not (isinstance(value, (int, float)) and not abs(value) < 1 << 63)

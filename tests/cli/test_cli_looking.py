@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from report_helpers import made_result
+from streampca.cli.looking import _column, _pair
 
 from streampca import InputError
-from streampca.cli.looking import _column, _pair
 from streampca.sources.tables import ids_of, read_table
 
 NAMES = [f"s{i}" for i in range(60)]

@@ -13,10 +13,10 @@ import zarr
 from helpers import CountingSource
 from killing import write_config
 from report_helpers import Page
+from streampca.cli.fitting import pca as pca_command
 
 import streampca
 from streampca import PCA, PCR, PPCA, InputError, KernelPCA
-from streampca.cli.fitting import pca as pca_command
 from streampca.report import write_report
 from streampca.report.methods import methods_of
 from streampca.report.print_figures import draw_figure, draw_overview

@@ -22,10 +22,10 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 from streampca import PCR, InputError, MemoryLimitError, load, open_source
-from streampca.cli.regressing import _write_predictions
 from streampca.models.pcr.options import PCROptions
 from streampca.models.pcr.targets import Targets, plan_pcr
-from streampca.run.regression import targets_from
+from streampca.results.regression import targets_from
+from streampca.run.apply import _write_predictions
 from streampca.sources import Axis
 
 # How data are cut, and what they are solved by: shape, chunks, solver.

@@ -14,9 +14,9 @@ import xarray as xr
 from genotype_helpers import random_calls, write_bed
 from PIL import Image
 from report_helpers import HOSTILE, Page, made_result, made_table
+from streampca.cli.fitting import kpca, pca, ppca
 
 from streampca import PCA, PPCA, InputError, KernelPCA
-from streampca.cli.fitting import kpca, pca, ppca
 from streampca.report import data, loadings, write_report
 from streampca.report.figures import ticks
 from streampca.report.images import _small, image_dims, png

@@ -16,10 +16,10 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from streampca.cli.configuring import config as config_command
 
 from streampca.cli import configuring
 from streampca.cli import fitting as commands
-from streampca.cli.configuring import config as config_command
 from streampca.errors import InputError
 from streampca.run.config import Config, changed, load, schema, starter
 from streampca.run.config.blocks import BLOCKS, ENGINES, MODELS, JobQueue, Threads, listed

@@ -10,4 +10,10 @@ KIND = Kind(
     title="Factor analysis",
     options=FactorAnalysisOptions,
     example="streampca factor_analysis table.zarr -k 5",
+    fit="streampca.results.fit:fit_latent",
+    plan="streampca.results.fit:plan_latent",
+    summary="streampca.results.summary:latent",
+    exports=("tsv",),
+    project="streampca.results.apply:project_latent",
+    impute="streampca.results.apply:impute_latent",
 )

@@ -10,5 +10,10 @@ KIND = Kind(
     title="Kernel PCA",
     options=KernelPCAOptions,
     example="streampca kpca points.zarr -k 20 --kernel rbf --gamma median --n-landmarks 1000",
+    fit="streampca.results.fit:fit_kernel",
+    plan="streampca.results.fit:plan_kernel",
+    summary="streampca.results.summary:kernel",
     genotypes=False,
+    project="streampca.results.apply:project_kernel",
+    denoise="streampca.results.apply:denoise_kernel",
 )

@@ -10,4 +10,10 @@ KIND = Kind(
     title="Principal component analysis",
     options=PCAOptions,
     example="streampca pca study.bed -k 20 --memory 2GB --out study.pca.zarr",
+    fit="streampca.results.fit:fit_linear",
+    plan="streampca.results.fit:plan_linear",
+    summary="streampca.results.summary:linear",
+    exports=("plink", "tsv"),
+    project="streampca.results.apply:project_linear",
+    denoise="streampca.results.apply:denoise_linear",
 )

@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from streampca.models.pcr.options import PCROptions
 from streampca.results.kind import Kind
+from streampca.validation import Text
+
+
+class PCRTableOptions(PCROptions):
+    """Principal component regression on columns of tables."""
+
+    target: Text = Field(
+        description="Targets: columns of a table, as traits.tsv:height,bmi.", examples=["traits.tsv:height"]
+    )
+    covariates: Text | None = Field(
+        default=None, description="Covariates that are always in the regression: columns, as traits.tsv:age,sex."
+    )
+
 
 KIND = Kind(
     name="pcr",
     title="Principal component regression",
-    options=PCROptions,
+    options=PCRTableOptions,
     example="streampca pcr study.bed --target traits.tsv:height --covariates traits.tsv:age,sex",
+    fit="streampca.results.regression:fit_regression",
+    plan="streampca.results.regression:plan_regression",
+    summary="streampca.results.summary:regression",
+    project="streampca.results.apply:project_linear",
+    predict="streampca.results.regression:predict",
 )

@@ -1,7 +1,7 @@
-"""The configuration of `streampca run`: one YAML file, checked as a whole before anything is read."""
+"""The configuration of a fit: one YAML file, or the options of a command, checked before any data is read."""
 
-from streampca.run.config.blocks import Config
-from streampca.run.config.describing import changed, schema, starter
-from streampca.run.config.reading import load
+from streampca.run.config.blocks import Config, differences
+from streampca.run.config.describing import schema, starter, upgrade
+from streampca.run.config.reading import build, load
 
-__all__ = ["Config", "changed", "load", "schema", "starter"]
+__all__ = ["Config", "build", "differences", "load", "schema", "starter", "upgrade"]

@@ -1,118 +1,119 @@
-"""What a configuration may hold, as JSON schema and as starters; and in what two of them differ."""
+"""Describe configurations: JSON schema, starter files, and files of version 0.7 in the new form."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import yaml
 
 from streampca.errors import InputError
-from streampca.run.config.blocks import BLOCKS, ENGINES, GENOTYPE_KEYS, MODELS, Block, Config, Keys, listed
+from streampca.results.kind import kind_names, kind_of
+from streampca.run.config.blocks import BLOCKS, ENGINES, Data, Filter, Output
+from streampca.run.config.reading import OLD_BLOCK, RENAMED, build, read_tree
+from streampca.validation import Options, allowed_values, listed
+
+REQUIRED = ("data", "model", "output")
 
 
 def schema() -> dict[str, Any]:
-    """Return the JSON schema (draft 2020-12) of a configuration, for editors that check as one types."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | Config.model_json_schema()
+    """Return the JSON schema (draft 2020-12) of a configuration, for editors that check YAML."""
+    engines = {engine.__name__: engine for engine in ENGINES.values()}
+    properties = {
+        "data": _schema(Data),
+        "filter": _schema(Filter),
+        "model": {"oneOf": [_schema(kind_of(name).options, name) for name in kind_names()]},
+        "engine": {"oneOf": [_schema(engine) for engine in engines.values()]},
+        "output": _schema(Output),
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "properties": properties,
+        "required": list(REQUIRED),
+        "additionalProperties": False,
+    }
+
+
+def _schema(record: type[Options], kind: str | None = None) -> dict[str, Any]:
+    """Return the schema of a block, with the key `kind` of models."""
+    found = record.model_json_schema()
+    if kind is not None:
+        found["properties"] = {"kind": {"const": kind, "description": "Kind of model."}, **found["properties"]}
+        found["required"] = ["kind", *found.get("required", [])]
+    return found
 
 
 def starter(kind: str, engine: str = "threads") -> str:
-    """Return a YAML file to begin with, made of the models: what is needed is filled in, the rest are comments.
+    """Return a YAML file to start from: required keys are set, all others are comments.
 
     Parameters
     ----------
-    kind : of the model.
+    kind : kind of the model.
     engine : kind of the engine.
     """
-    for given, kinds in ((kind, MODELS), (engine, ENGINES)):
-        if given not in kinds:
-            raise InputError(f"{given!r} is not known; give {listed(kinds)}")
+    if engine not in ENGINES:
+        raise InputError(f"engine must be {listed(ENGINES)}, got {engine!r}")
+    model = kind_of(kind)
     lines = [
-        f"# {_first_line(MODELS[kind])} Run it by: streampca run FILE",
-        "# Change what is filled in; take the # off a line to change what it says.",
+        f"# {model.title}. Run it with: streampca run FILE",
+        "# Edit the values below; remove the # of a line to change its value.",
     ]
-    for block, kinds in BLOCKS.items():
-        chosen = {"model": kind, "engine": engine}.get(block, "")
-        about = f"; kinds: {listed(kinds)}" if chosen else ""
-        lines += ["", f"{block}:  # {_first_line(kinds[chosen])[:-1]}{about}"]
-        left_out = GENOTYPE_KEYS if (block, kind) == ("source", "kpca") else ()
-        lines += _starter_lines(kinds[chosen], chosen, left_out)
+    records: dict[str, tuple[type[Options], str]] = {
+        "data": (Data, ""), "filter": (Filter, ""), "model": (model.options, kind), "engine": (ENGINES[engine], engine),
+        "output": (Output, ""),
+    }  # fmt: skip
+    names = {"model": kind_names(), "engine": tuple(ENGINES)}
+    for block in BLOCKS:
+        record, chosen = records[block]
+        if record is Filter and not model.genotypes:
+            continue
+        about = f"; kinds: {listed(names[block])}" if chosen else ""
+        lines += ["", f"{block}:  # {str(record.__doc__).splitlines()[0][:-1]}{about}", *_starter_lines(record, chosen)]
     return "\n".join(lines) + "\n"
 
 
-def _first_line(model: type[Block]) -> str:
-    return str(model.__doc__).splitlines()[0]
+def _starter_lines(record: type[Options], kind: str) -> list[str]:
+    """Return a line per key with its help: the kind, required keys, then all others."""
+    entries = [(f"kind: {kind}", "Kind of model.")] if kind and "kind" not in record.model_fields else []
+    fragments = record.model_json_schema()["properties"]
+    keys = sorted(fragments, key=lambda key: (key != "kind", not record.model_fields[key].is_required()))
+    for key in keys:
+        field = record.model_fields[key]
+        required = key == "kind" or field.is_required()
+        value = kind if key == "kind" else (field.examples or ["..."])[0] if required else field.get_default()
+        text = f"{'' if required else '# '}{yaml.safe_dump({key: value}, width=1000).strip()}"
+        entries.append((text, f"{fragments[key]['description']}{_choices(key, fragments[key])}"))
+    width = max(len(text) for text, _ in entries)
+    return [f"  {text:{width}}  # {about}" for text, about in entries]
 
 
-def _starter_lines(model: type[Block], kind: str, left_out: Sequence[str]) -> list[str]:
-    """Return the keys of a block and what each is for: kind, what is needed, its own, what it shares with others."""
-    shared = {key for base in model.__bases__ if issubclass(base, Block) for key in base.model_fields}
-    entries = []
-    for key, fragment in model.model_json_schema()["properties"].items():
-        field = model.model_fields[key]
-        needed = key == "kind" or field.is_required()
-        value = kind if key == "kind" else field.examples[0] if needed and field.examples else field.get_default()
-        text = f"{'' if needed else '# '}{yaml.safe_dump({key: value}, width=1000).strip()}"
-        choices = [] if key == "kind" or fragment.get("type") == "boolean" else allowed_by(fragment)
-        words = len(choices) > 1 and not any(" " in choice or choice == "text" for choice in choices)
-        about = f"{fragment['description']} [{', '.join(choices)}]" if words else fragment["description"]
-        entries.append(((key != "kind", not needed, key in shared), key, text, about))
-    entries = sorted((entry for entry in entries if entry[1] not in left_out), key=lambda entry: entry[0])
-    width = max(len(text) for _, _, text, _ in entries)
-    return [f"  {text:{width}}  # {about}" for _, _, text, about in entries]
+def _choices(key: str, fragment: dict[str, Any]) -> str:
+    """Return the words that a key may be, in brackets; nothing if it takes anything else."""
+    if key == "kind" or fragment.get("type") == "boolean":
+        return ""
+    choices = allowed_values(fragment)
+    words = len(choices) > 1 and not any(" " in choice or choice == "text" for choice in choices)
+    return f" [{', '.join(choices)}]" if words else ""
 
 
-def changed(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """Return the differences of two configurations that forbid to go on where the old one stopped.
-
-    Parameters
-    ----------
-    old, new : as `config.model_dump(mode="json")` gives them.
-    """
-    before, after = _flat(old), _flat(new)
-    kinds = {path[0] for path in before | after if path[1:] == ("kind",) and before.get(path) != after.get(path)}
-    return [
-        f"{'.'.join(path)} was {_json(path, before)}, is {_json(path, after)}"
-        for path in before | after
-        if (path not in before or path not in after or before[path] != after[path])
-        # Another kind has other keys: that it is another says enough.
-        and (path[0] not in kinds or path[1:] == ("kind",))
-    ]
-
-
-def _flat(config: dict[str, Any]) -> dict[Keys, Any]:
-    """Return all keys of a configuration but those that a run may go on with when they change."""
-    values = {(block, key): value for block, keys in config.items() for key, value in keys.items()}
-    free = {path for path in values if path[0] == "engine" and path[1] != "memory"} | {("output", "overwrite")}
-    return {path: value for path, value in values.items() if path not in free}
-
-
-def _json(path: Keys, values: dict[Keys, Any]) -> str:
-    if path not in values:
-        return "not there"
-    value = values[path]
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def allowed_by(fragment: dict[str, Any]) -> list[str]:
-    """Return in words what a fragment of JSON schema allows."""
-    if "anyOf" in fragment:
-        return [words for part in fragment["anyOf"] for words in allowed_by(part)]
-    if "enum" in fragment or "const" in fragment:
-        return [str(choice) for choice in fragment.get("enum", [fragment.get("const")])]
-    kind = fragment["type"]
-    if kind == "integer":
-        return [f"a whole number from {fragment['minimum']} on"]
-    if kind == "number":
-        ends = [fragment.get(end) for end in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")]
-        if ends[3] is not None:
-            return [f"a number between {ends[2]:g} and {ends[3]:g}"]
-        if ends[1] is not None:
-            return [f"a number from {ends[0]:g} to {ends[1]:g}"]
-        return ["a number" if ends[2] is None else f"a number above {ends[2]:g}"]
-    if kind == "array":
-        return ["two whole numbers, as [1000, 50000]" if "prefixItems" in fragment else "a list, as [a, b]"]
-    if kind == "string":
-        return [f"text such as {listed(fragment['examples'])}" if "examples" in fragment else "text"]
-    return {"boolean": ["true", "false"], "null": ["null"]}[kind]
+def upgrade(path: str | Path) -> str:
+    """Return a configuration of version 0.7 in the new form, as YAML; comments are not kept."""
+    tree, places = read_tree(path)
+    if OLD_BLOCK not in tree:
+        build(tree, places)
+        raise InputError(f"{path}: is a configuration of this version; nothing to upgrade")
+    old: dict[str, Any] = {block: dict(keys or {}) for block, keys in tree.items()}
+    new: dict[str, dict[str, Any]] = {block: {} for block in BLOCKS}
+    for key, value in old.pop(OLD_BLOCK).items():
+        block = "model" if key in ("scale", "missing") else "filter" if key in Filter.model_fields else "data"
+        if (key, value) != ("missing", "auto"):
+            new[block][key] = value
+    for block, keys in old.items():
+        for key, value in keys.items():
+            place, _, name = RENAMED.get(block, {}).get(key, f"{block}.{key}").partition(".")
+            new.setdefault(place, {})[name] = value
+    new["model"] = {"kind": new["model"].pop("kind", None), **new["model"]}
+    values = build(new, {(): str(path)}).as_dict()
+    written = {block: {key: values[block][key] for key in keys} for block, keys in new.items() if keys}
+    return str(yaml.safe_dump(written, sort_keys=False))

@@ -19,12 +19,13 @@ from streampca.models.pca.fit import resolve
 from streampca.models.pca.options import PCAOptions
 from streampca.models.ppca.fit import check_memory, component_count, start_options
 from streampca.models.ppca.options import FactorAnalysisOptions, PPCAOptions
+from streampca.results.fit import FitJob
 from streampca.run.config import Config
 from streampca.run.costs.measuring import measure, measure_tasks, statistic_of
 from streampca.run.costs.sizes import Network, Sizes, driver_bytes, network_of, sizes_of, worker_bytes
 from streampca.run.costs.times import NETWORK_RATE, Crew, Rates, Times, times_of
 from streampca.run.engine import threads_of
-from streampca.run.fit import Job, open_data
+from streampca.run.fit import fit_job, open_data
 from streampca.solvers.choose import Plan
 from streampca.solvers.krylov import WARM_SWEEPS, Krylov
 from streampca.sources import Source
@@ -178,12 +179,11 @@ def _short(seconds: float) -> str:
 def planned(config: Config) -> Costs:
     """Return the plan of a configuration, and what it costs."""
     settings = config.engine
-    source = config.source.model_dump()
     with dask.config.set(num_workers=threads_of(settings)):
-        data = _data(source)
-        job = Job.of(data, source, config.model.model_dump(), memory_limit(settings.memory))
-        plan = job.plan()
-    return costs(job, plan, settings.kind, _workers(settings, plan.threads), on_paper=source["shape"] is not None)
+        data = _data(config)
+        job = fit_job(data, config, memory_limit(settings.memory_limit))
+        plan = config.kind.function("plan")(job)
+    return costs(job, plan, settings.kind, _workers(settings, plan.threads), on_paper=config.data.shape is not None)
 
 
 def _workers(settings: Any, threads: int) -> int:
@@ -193,21 +193,21 @@ def _workers(settings: Any, threads: int) -> int:
     return settings.workers or max(1, CPU_COUNT // threads)
 
 
-def _data(source: dict[str, Any]) -> Source:
+def _data(config: Config) -> Source:
     """Open the data, or make a source of the shape that they will have."""
-    if source["shape"] is None:
-        opened: Source = open_data(source["path"], source)
+    if config.data.shape is None:
+        opened: Source = open_data(config.data, config.filter)
         return opened
-    limits = {name: source[name] for name in ("maf", "geno", "mind") if source[name] is not None}
-    return on_paper(source["path"], tuple(source["shape"]), Filter(**limits))
+    limits = {name: value for name, value in config.filter.given.items() if name in ("maf", "geno", "mind")}
+    return on_paper(config.data.path, config.data.shape, Filter(**limits))
 
 
-def costs(job: Job, plan: Plan, kind: str, workers: int, on_paper: bool = False) -> Costs:
+def costs(job: FitJob, plan: Plan, kind: str, workers: int, on_paper: bool = False) -> Costs:
     """Count and measure what a job costs on an engine with so many workers; 0 for threads of this process."""
-    data, need = job.data, plan.need
+    data, need = job.source, plan.need
     options = job.options if isinstance(job.options, PCAOptions) else None
     if isinstance(job.options, (PPCAOptions, FactorAnalysisOptions)):
-        _, em, _ = check_memory(data, job.options, job.memory)
+        _, em, _ = check_memory(data, job.options, job.memory_limit)
         need = max(need, em, key=lambda each: each.peak(plan.threads))
         if job.options.method == "closed":
             options = start_options(job.options, "mean", component_count(job.options.n_components, data))

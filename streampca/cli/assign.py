@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from streampca.cli.options import existing, together
-from streampca.cli.printing import print_pairs, table_cell
+from streampca.cli.printing import print_pairs
 from streampca.errors import InputError, opening
+from streampca.files import table_cell
 
 if TYPE_CHECKING:
     import xarray
@@ -194,7 +195,7 @@ def _far(new: xarray.Dataset, path: Path | None, far: float | None) -> Any:
     """Tell which samples are far from the components; None where their distance is not known."""
     import numpy as np
 
-    from streampca.results.store import FAR, RESOLVED
+    from streampca.results.apply import FAR, RESOLVED
 
     typical = new.attrs.get("typical_distance")
     if "distance" not in new or typical is None:

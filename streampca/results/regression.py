@@ -1,4 +1,4 @@
-"""Principal component regressions in stores: fitting into one, and what one holds."""
+"""Principal component regression on columns of tables: fit into a store, and predict by one."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ from streampca.models.pcr.fit import (
     regression_attributes,
     regression_variables,
 )
-from streampca.models.pcr.options import PCROptions
-from streampca.models.pcr.targets import Targets
+from streampca.models.pcr.targets import Targets, plan_pcr
 from streampca.progress import Progress, silent
-from streampca.results.store import components_in, save, variant_labels_in
+from streampca.results.apply import Application
+from streampca.results.fit import FitJob, Fitted, saved
+from streampca.results.store import components_in, variant_labels_in
+from streampca.solvers.choose import Plan
 from streampca.sources import Source
 from streampca.sources.tables import Table, read_table, source_ids, split_column
 
@@ -35,21 +37,31 @@ MOST_KINDS = 100
 PLINK_MISSING = -9
 
 
-def pcr_to_store(
-    source: Source, targets: Targets, options: PCROptions, store: Path, parameters: Mapping[str, Any],
-    kinds: Mapping[str, list[str]] | None = None, memory: Any = None, progress: Progress = silent,
-) -> tuple[PCRFit, dict[str, Any]]:  # fmt: skip
-    """Fit a principal component regression, and write it to a store; returns it, and the attributes of the result.
+def fit_regression(job: FitJob, store: Path) -> Fitted:
+    """Fit a principal component regression and write it to a store."""
+    options: Any = job.options
+    targets, kinds, notes = targets_from(job.source, options.target, options.covariates)
+    fit, source = fit_pcr(job.source, options, targets, memory=job.memory_limit, progress=job.progress)
+    attributes = regression_attributes(fit, job.source.name, job.source.fingerprint(), job.parameters)
+    # Categories of each covariate that was text, as `covariates_of` returns them.
+    attributes["covariate_kinds"] = json.dumps(kinds)
+    attributes["notes"] = json.dumps([*notes, *json.loads(attributes["notes"])])
+    return saved(regression_variables(fit, *fit.pca.axes(source)), attributes, store)
 
-    Parameters
-    ----------
-    kinds : of each covariate that was text, what it may be, as `covariates_of` gives them.
-    """
-    found, fitted = fit_pcr(source, options, targets, memory=memory, progress=progress)
-    attributes = regression_attributes(found, source.name, source.fingerprint(), parameters)
-    attributes["covariate_kinds"] = json.dumps(dict(kinds or {}))
-    save(*regression_variables(found, *found.pca.axes(fitted)), attributes, store)
-    return found, attributes
+
+def plan_regression(job: FitJob) -> Plan:
+    """Choose the solver and estimate its cost, without reading."""
+    options: Any = job.options
+    targets, _, _ = targets_from(job.source, options.target, options.covariates)
+    return plan_pcr(job.source, options, targets, memory=job.memory_limit)
+
+
+def predict(to: Application, covariates: str | None) -> tuple[tuple[str, ...], Array, dict[str, Any]]:
+    """Return the names of the targets, their predictions (n, q), and facts for the summary."""
+    values, match = predict_by(
+        to.source, to.result, covariates_from(to.source, to.result, covariates), to.memory_limit, to.progress
+    )
+    return regression_in(to.result).names, values, {} if match is None else {"variants": match.note}
 
 
 def targets_from(

@@ -7,8 +7,8 @@ else. Modules are imported when they are needed: a command loads its own kind on
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -16,6 +16,12 @@ from typing import Any
 from streampca.errors import InputError
 from streampca.results import kinds
 from streampca.validation import Options, listed, nearest
+
+# Attributes that results had from the second kind on.
+SHARED_ATTRIBUTES = ("genotypes", "n_features", "notes")
+LATENT_ATTRIBUTES = ("method", "n_iterations", "change", "total_log_likelihood", "n_missing")
+# Arrays of models that have components in the space of the features.
+LINEAR_ARRAYS = ("components", "mean", "scale", "missing", "explained_variance", "explained_variance_ratio")
 
 
 @dataclass(frozen=True)
@@ -29,6 +35,9 @@ class Kind:
     example : a command line, for help.
     genotypes : whether it can be fitted to genotypes.
     exports : formats of its text files.
+    arrays, attributes : that its stores must have, besides the attributes of all kinds; "a|b" requires one of them.
+    dimensions : of its own arrays; see `schema.DIMENSIONS`.
+    certified : whether its components have certificates.
     fit, plan : "module:function" that fits a job into a store, and that plans it.
     summary : "module:function" that summarises a result for the terminal.
     project, impute, denoise, predict : "module:function" that applies a result to other data; empty if it cannot.
@@ -40,6 +49,10 @@ class Kind:
     example: str
     genotypes: bool = True
     exports: tuple[str, ...] = ()
+    arrays: tuple[str, ...] = ()
+    attributes: tuple[str, ...] = ()
+    dimensions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    certified: bool = False
     fit: str = ""
     plan: str = ""
     summary: str = ""

@@ -1,4 +1,4 @@
-"""What a result of each kind holds, and whether a store holds it: looked at once, when the result is opened."""
+"""Check that a store is a complete result of its kind, once, when it is opened."""
 
 from __future__ import annotations
 
@@ -8,27 +8,19 @@ from collections.abc import Callable, Container, Mapping
 from typing import TYPE_CHECKING, Any
 
 from streampca.errors import InputError
+from streampca.results.kind import Kind, kind_names, kind_of
 from streampca.validation import check_declared_size
 
 if TYPE_CHECKING:
     import xarray
 
-# What every result of a kind holds.
-_ALWAYS = ("components", "mean", "scale", "missing", "explained_variance", "explained_variance_ratio")
-RESULT_ARRAYS = {
-    "pca": _ALWAYS,
-    "ppca": (*_ALWAYS, "log_likelihood"),
-    "factor_analysis": (*_ALWAYS, "log_likelihood", "noise_variance"),
-    "pcr": (*_ALWAYS, "certificate", "coefficient", "centre", "score_coefficient", "chosen", "r2", "fold"),
-    "kpca": ("weights", "kernel_mean", *_ALWAYS[1:], "certificate", "estimated_error"),
-}
-# The error of each component; pca has one of them. Estimates exclude rounding.
+# The error of each component; a result of PCA has one of them. Estimates exclude rounding.
 ERROR_ARRAYS = ("certificate", "estimate")
 # How it was obtained; certificates of version 0.7 and earlier, which do not record it, are "modelled".
 CERTIFICATE_METHODS = ("probe", "exact", "none", "modelled")
 # Shown with errors whose rounding was not measured.
 ERROR_NOTES = {
-    "none": "estimates: rounding is not included (--no-certificate)",
+    "none": "estimates: rounding is not included (--certificate false)",
     "modelled": "certificates of version 0.7: rounding was modelled, not measured",
 }
 # Dimensions of the arrays; S and F are those of the samples and of the features, L those of landmarks.
@@ -55,9 +47,15 @@ DIMENSIONS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("r2", "cv_r2", "cv_error", "cv_error_deviation"), ("target", "m")),
     "covariate_coefficient": ("target", "covariate"),
 }
-# Names that may stand for L, and labels of genotypes, which lie along samples or features.
+# Names that L may stand for, and labels of genotypes.
 _LANDMARKS = ("landmark", "fourier_feature")
 _VARIANTS = ("chromosome", "position", "variant_id", "allele_1", "allele_2")
+
+
+def kind_in(attributes: Mapping[str, Any]) -> Kind | None:
+    """Return the kind of a result; None if the attributes are not those of one."""
+    name = attributes.get("kind")
+    return kind_of(name) if isinstance(name, str) and name in kind_names() else None
 
 
 def certificate_method(attributes: Mapping[str, Any]) -> str | None:
@@ -65,21 +63,21 @@ def certificate_method(attributes: Mapping[str, Any]) -> str | None:
 
     None if it has no certificates, or does not record it (kernel PCA).
     """
-    kind = attributes.get("kind")
-    certified = kind in ("pca", "pcr") or (kind == "ppca" and attributes.get("method") == "closed")
+    kind = kind_in(attributes)
+    # EM has no certificates; a closed form has those of its principal components.
+    certified = kind is not None and kind.certified and attributes.get("method", "closed") == "closed"
     method = attributes.get("certificate_method", "modelled" if certified else None)
     return None if method is None else str(method)
 
 
 def error_in(names: Container[Any]) -> str | None:
-    """Return which of `ERROR_ARRAYS` there is, if any."""
+    """Return the name of the array of errors, if there is one."""
     return next((name for name in ERROR_ARRAYS if name in names), None)
 
 
-def absent_arrays(kind: str, names: Container[Any]) -> list[str]:
-    """Return the arrays that a result of this kind lacks."""
-    absent = [name for name in RESULT_ARRAYS.get(kind, ()) if name not in names]
-    return sorted(absent + ["certificate"] * (kind == "pca" and error_in(names) is None))
+def absent_arrays(kind: Kind, names: Container[Any]) -> list[str]:
+    """Return the required arrays that a result lacks; "a|b" requires one of them."""
+    return [name.partition("|")[0] for name in kind.arrays if not any(one in names for one in name.split("|"))]
 
 
 def _json(kind: type) -> Callable[[Any], bool]:
@@ -104,7 +102,7 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-# What attributes are, by what they are said to be in a message.
+# Types of attributes, by their description in messages.
 _TYPES: dict[str, tuple[Callable[[Any], bool], tuple[str, ...]]] = {
     "text": (_is_text, ("source", "source_fingerprint", "advice", "created", "solver", "method", "kernel")),
     "a count": (
@@ -123,25 +121,15 @@ _TYPES: dict[str, tuple[Callable[[Any], bool], tuple[str, ...]]] = {
     "a list in JSON": (_json(list), ("notes", "sweep_seconds")),
     "keys in JSON": (_json(dict), ("parameters", "versions", "covariate_kinds", "run")),
 }  # fmt: skip
-# What commands cannot do without; the first results of this format had no more.
+# Attributes of all kinds; the first results of this format had no others.
 _NEEDED = ("source", "n_samples", "parameters", "tile_dtype", "converged", "advice", "total_variance", "n_sweeps",
            "bytes_read", "seconds", "peak_memory_bytes")  # fmt: skip
-_NEEDED_BY_KIND = {
-    "pca": ("solver",),
-    "pcr": ("solver", "n_folds", "covariate_kinds", "genotypes", "n_features", "notes"),
-    "ppca": ("method", "n_iterations", "change", "total_log_likelihood", "noise_variance", "genotypes", "n_features",
-             "n_missing", "notes"),
-    "factor_analysis": ("method", "n_iterations", "change", "total_log_likelihood", "genotypes", "n_features",
-                        "n_missing", "notes"),
-    "kpca": ("kernel", "kernel_is_function", "gamma", "degree", "coef0", "method", "rank", "n_landmarks", "genotypes",
-             "n_features", "notes"),
-}  # fmt: skip
-# Parameters that methods and commands show as numbers, where they were given.
+# Parameters that reports show as numbers, if they were given.
 _AMOUNTS = ("maf", "geno", "mind", "ld_prune")
 
 
 def check_attributes(path: Any, attributes: Mapping[str, Any]) -> None:
-    """Refuse attributes that are not what a result of this kind has."""
+    """Raise if attributes are missing or invalid for the kind of a result."""
     wrong = next(
         (
             f"{name} is not {said}"
@@ -151,57 +139,83 @@ def check_attributes(path: Any, attributes: Mapping[str, Any]) -> None:
         ),
         None,
     )
-    absent = [name for name in (*_NEEDED, *_NEEDED_BY_KIND[attributes["kind"]]) if name not in attributes]
+    absent = [name for name in (*_NEEDED, *kind_of(attributes["kind"]).attributes) if name not in attributes]
     if wrong is None and absent:
-        wrong = f"{absent[0]} is not there"
+        wrong = f"{absent[0]} is missing"
     if wrong is None:
         asked = json.loads(attributes["parameters"])
         odd = [name for name in _AMOUNTS if asked.get(name) is not None and not _is_number(asked[name])]
         wrong = f"{odd[0]} of its parameters is not a number" if odd else None
     if wrong is not None:
-        raise InputError(f"{path}: is damaged, {wrong}; make the result again")
+        raise InputError(f"{path}: the result is damaged, {wrong}; compute it again")
 
 
 def check_arrays(path: Any, result: xarray.Dataset) -> None:
-    """Refuse arrays whose dimensions are not those that a result has, or that are no numbers."""
-    kind = str(result.attrs.get("kind"))
-    absent = absent_arrays(kind, result.variables)
-    if kind == "kpca":
-        more = ("frequencies",) if "fourier_feature" in result.sizes else ("landmarks", "mean_weights")
-        absent = sorted(absent + [name for name in more if name not in result.variables])
+    """Raise if arrays are missing, have other dimensions than those of their kind, or are not numbers."""
+    kind = kind_in(result.attrs)
+    absent = [] if kind is None else absent_arrays(kind, result.variables)
     if absent:
-        raise InputError(f"{path}: is not whole, {absent[0]} is not there; make the result again")
+        raise InputError(f"{path}: the result is incomplete, {absent[0]} is missing; compute it again")
+    problem = _wrong_error(result) or _wrong_dimensions(path, result, kind) or _wrong_labels(result)
+    if problem:
+        raise InputError(f"{path}: the result is damaged, {problem}; compute it again")
+
+
+def _wrong_error(result: xarray.Dataset) -> str:
+    """Return what is wrong with certificates or estimates, in words."""
     error, method = error_in(result.variables), certificate_method(result.attrs)
     if error is not None and (error == "estimate") != (method == "none"):
-        raise InputError(f"{path}: is damaged, it has {error}, and certificate_method {method}; make the result again")
+        return f"it has {error}, and certificate_method {method}"
+    return ""
+
+
+def _axes(result: xarray.Dataset) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Return the dimensions of the features, and those of the scores."""
     features = tuple(result["mean"].dims) if "mean" in result else ()
-    scores = tuple(result["scores"].dims) if "scores" in result else ("component",)
-    stands = {"F": features, "S": scores[:-1]}
+    return features, tuple(result["scores"].dims) if "scores" in result else ("component",)
+
+
+def _wrong_dimensions(path: Any, result: xarray.Dataset, kind: Kind | None) -> str:
+    """Return the first array whose dimensions or type are wrong, in words."""
+    features, scores = _axes(result)
+    known = {**DIMENSIONS, **(kind.dimensions if kind else {})}
     for name, variable in result.variables.items():
         check_declared_size(f"{path}/{name}", _bytes(variable))
+        if str(name) not in known or str(name) in result.dims:
+            continue
+        pattern = known[str(name)]
+        # Scores may be those of other samples than the fitted ones, or missing.
+        loose = "S" in pattern and name != "scores" and "scores" not in result
         dims = tuple(variable.dims)
-        if str(name) in DIMENSIONS and str(name) not in result.dims:
-            meant = tuple(dim for part in DIMENSIONS[str(name)] for dim in stands.get(part, (part,)))
-            # Scores may be those of others than the samples fitted, or not be there.
-            loose = "S" in DIMENSIONS[str(name)] and name != "scores" and "scores" not in result
-            same = dims == meant or "L" in meant and any(
-                dims == tuple(own if dim == "L" else dim for dim in meant) for own in _LANDMARKS
-            )  # fmt: skip
-            if not (same or loose) or variable.dtype.kind not in "fiub":
-                raise InputError(f"{path}: is damaged, {name} is {variable.dtype} of {dims}; make the result again")
+        choices = [_expanded(pattern, features, scores[:-1], landmark) for landmark in _LANDMARKS]
+        if not (loose or dims in choices) or variable.dtype.kind not in "fiub":
+            return f"{name} is {variable.dtype} of {dims}"
     if "component" in features or scores[-1:] != ("component",) or not all(result.sizes.values()):
-        raise InputError(f"{path}: is damaged, its dimensions are {dict(result.sizes)}; make the result again")
-    if result.attrs.get("genotypes"):
-        absent = [name for name in _VARIANTS if name not in result or result[name].dims != features]
-        absent += [
-            n for n in ("fid", "iid") if "scores" in result and (n not in result or result[n].dims != scores[:-1])
-        ]
-        if absent:
-            raise InputError(f"{path}: is damaged, {absent[0]} is no label of its genotypes; make the result again")
+        return f"its dimensions are {dict(result.sizes)}"
+    return ""
+
+
+def _expanded(
+    pattern: tuple[str, ...], features: tuple[Any, ...], samples: tuple[Any, ...], landmark: str
+) -> tuple[Any, ...]:
+    """Return the dimensions that a pattern stands for."""
+    stands: dict[str, tuple[Any, ...]] = {"F": features, "S": samples, "L": (landmark,)}
+    return tuple(dim for part in pattern for dim in stands.get(part, (part,)))
+
+
+def _wrong_labels(result: xarray.Dataset) -> str:
+    """Return the first label of genotypes that is missing, in words."""
+    if not result.attrs.get("genotypes"):
+        return ""
+    features, scores = _axes(result)
+    absent = [name for name in _VARIANTS if name not in result or result[name].dims != features]
+    samples = ("fid", "iid") if "scores" in result else ()
+    absent += [name for name in samples if name not in result or result[name].dims != scores[:-1]]
+    return f"{absent[0]} does not label its genotypes" if absent else ""
 
 
 def _bytes(variable: Any) -> int:
-    """Return what reading a variable takes: all of it, or one chunk if that is more."""
+    """Return the bytes that reading a variable takes: all of it, or one chunk if that is more."""
     chunk = variable.encoding.get("chunks") or ()
     shards = variable.encoding.get("shards") or ()
     return int(variable.dtype.itemsize * max(variable.size, math.prod(chunk), math.prod(shards)))

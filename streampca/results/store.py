@@ -31,14 +31,14 @@ from streampca.models.pca.fit import (
 from streampca.models.ppca.fit import (
     PPCAFit,
 )
+from streampca.results.kind import kind_names
 from streampca.results.schema import (
-    ERROR_ARRAYS,
-    RESULT_ARRAYS,
     absent_arrays,
     certificate_method,
     check_arrays,
     check_attributes,
     error_in,
+    kind_in,
 )
 from streampca.solvers.em.factors import Factors
 from streampca.solvers.kernel.kernels import Kernel
@@ -47,6 +47,7 @@ from streampca.sources.completeness import refuse_damage, written_whole
 from streampca.sources.remote import is_url, root_at
 from streampca.sources.zarr_arrays import arrays_in, check_size, open_store
 from streampca.sweep.scaling import Scaling
+from streampca.validation import listed
 
 if TYPE_CHECKING:
     import xarray
@@ -311,31 +312,29 @@ def check_whole(store: Path, cure: str) -> None:
 
 
 def _check_result(path: str | Path) -> None:
-    attributes, there = _looked_at(path)
-    kind = attributes.get("kind")
+    """Raise if a store is not a complete result of a format that this version reads."""
+    attributes, names = _metadata(path)
     if not attributes and not is_url(path) and not Path(path).exists():
         raise InputError(f"{path}: does not exist; check the path")
-    if not isinstance(kind, str) or kind not in RESULT_ARRAYS:
-        raise InputError(
-            f"{path}: is not a streampca result; give a store that `streampca pca`, `ppca`, `kpca` or `pcr` wrote"
-        )
-    absent = absent_arrays(kind, there)
+    kind = kind_in(attributes)
+    if kind is None:
+        raise InputError(f"{path}: is not a streampca result; use a store that a fit wrote ({listed(kind_names())})")
+    absent = absent_arrays(kind, names)
     if absent:
-        raise InputError(f"{path}: is not whole, {', '.join(absent)} is not there; make the result again")
+        raise InputError(f"{path}: the result is incomplete, {', '.join(absent)} is missing; compute it again")
     newest = attributes["format_version"]
     if isinstance(newest, int) and newest > FORMAT_VERSION:
         raise InputError(f"{path}: was written by a newer streampca (format {newest}); update streampca")
     check_attributes(path, attributes)
 
 
-def _looked_at(path: str | Path) -> tuple[dict[str, Any], set[str]]:
-    """Return the attributes of a store of ours, and the names of its arrays; nothing if it is none of ours."""
+def _metadata(path: str | Path) -> tuple[dict[str, Any], set[str]]:
+    """Return the attributes of one of our stores, and the names of its arrays; nothing of other stores."""
     if is_url(path):
         root = root_at(str(path)) or {}
         attributes = root.get("attributes", {})
-        there = set((root.get("consolidated_metadata") or {}).get("metadata", {}))
+        names = set((root.get("consolidated_metadata") or {}).get("metadata", {}))
     else:
         attributes = attributes_in(Path(path)) or {}
-        needed = (*RESULT_ARRAYS.get(str(attributes.get("kind")), ()), *ERROR_ARRAYS)
-        there = {name for name in needed if (Path(path) / name).is_dir()}
-    return (attributes, there) if "format_version" in attributes else ({}, set())
+        names = {entry.name for entry in Path(path).iterdir() if entry.is_dir()} if attributes else set()
+    return (attributes, names) if "format_version" in attributes else ({}, set())

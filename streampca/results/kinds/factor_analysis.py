@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from streampca.models.ppca.options import FactorAnalysisOptions
-from streampca.results.kind import Kind
+from streampca.results.kind import LINEAR_ARRAYS, Kind
 
 KIND = Kind(
     name="factor_analysis",
     title="Factor analysis",
     options=FactorAnalysisOptions,
     example="streampca factor_analysis table.zarr -k 5",
+    arrays=(*LINEAR_ARRAYS, "log_likelihood", "noise_variance"),
+    attributes=(
+        "method",
+        "n_iterations",
+        "change",
+        "total_log_likelihood",
+        "genotypes",
+        "n_features",
+        "n_missing",
+        "notes",
+    ),
     fit="streampca.results.fit:fit_latent",
     plan="streampca.results.fit:plan_latent",
     summary="streampca.results.summary:latent",

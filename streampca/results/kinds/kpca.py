@@ -3,13 +3,35 @@
 from __future__ import annotations
 
 from streampca.models.kernel_pca.options import KernelPCAOptions
-from streampca.results.kind import Kind
+from streampca.results.kind import LINEAR_ARRAYS, Kind
 
 KIND = Kind(
     name="kpca",
     title="Kernel PCA",
     options=KernelPCAOptions,
     example="streampca kpca points.zarr -k 20 --kernel rbf --gamma median --n-landmarks 1000",
+    arrays=(
+        "weights",
+        "kernel_mean",
+        *LINEAR_ARRAYS[1:],
+        "certificate",
+        "estimated_error",
+        "landmarks|frequencies",
+        "mean_weights|frequencies",
+    ),
+    attributes=(
+        "kernel",
+        "kernel_is_function",
+        "gamma",
+        "degree",
+        "coef0",
+        "method",
+        "rank",
+        "n_landmarks",
+        "genotypes",
+        "n_features",
+        "notes",
+    ),
     fit="streampca.results.fit:fit_kernel",
     plan="streampca.results.fit:plan_kernel",
     summary="streampca.results.summary:kernel",

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from streampca.models.pca.options import PCAOptions
-from streampca.results.kind import Kind
+from streampca.results.kind import LINEAR_ARRAYS, Kind
 
 KIND = Kind(
     name="pca",
     title="Principal component analysis",
     options=PCAOptions,
     example="streampca pca study.bed -k 20 --memory 2GB --out study.pca.zarr",
+    arrays=(*LINEAR_ARRAYS, "certificate|estimate"),
+    attributes=("solver",),
+    certified=True,
     fit="streampca.results.fit:fit_linear",
     plan="streampca.results.fit:plan_linear",
     summary="streampca.results.summary:linear",

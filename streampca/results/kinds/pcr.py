@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from streampca.models.pcr.options import PCROptions
-from streampca.results.kind import Kind
+from streampca.results.kind import LINEAR_ARRAYS, SHARED_ATTRIBUTES, Kind
 from streampca.validation import Text
 
 
@@ -25,6 +25,9 @@ KIND = Kind(
     title="Principal component regression",
     options=PCRTableOptions,
     example="streampca pcr study.bed --target traits.tsv:height --covariates traits.tsv:age,sex",
+    arrays=(*LINEAR_ARRAYS, "certificate", "coefficient", "centre", "score_coefficient", "chosen", "r2", "fold"),
+    attributes=(*SHARED_ATTRIBUTES, "solver", "n_folds", "covariate_kinds"),
+    certified=True,
     fit="streampca.results.regression:fit_regression",
     plan="streampca.results.regression:plan_regression",
     summary="streampca.results.summary:regression",

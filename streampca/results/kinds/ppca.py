@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from streampca.models.ppca.options import PPCAOptions
-from streampca.results.kind import Kind
+from streampca.results.kind import LINEAR_ARRAYS, Kind
 
 KIND = Kind(
     name="ppca",
     title="Probabilistic PCA",
     options=PPCAOptions,
     example="streampca ppca table.zarr -k auto --out table.ppca.zarr",
+    arrays=(*LINEAR_ARRAYS, "log_likelihood"),
+    attributes=(
+        "method",
+        "n_iterations",
+        "change",
+        "total_log_likelihood",
+        "noise_variance",
+        "genotypes",
+        "n_features",
+        "n_missing",
+        "notes",
+    ),
+    certified=True,
     fit="streampca.results.fit:fit_latent",
     plan="streampca.results.fit:plan_latent",
     summary="streampca.results.summary:latent",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from tokenize import TokenError
 from typing import TypeVar
 
@@ -115,3 +116,14 @@ def curing_gaps(cure: str) -> Iterator[None]:
 
 class Stopped(BaseException):
     """A run was told to stop, and has saved what it has done."""
+
+
+def listed(words: Iterable[str], last: str = "or") -> str:
+    """Return words as a sentence lists them: a, b or c."""
+    *first, end = words
+    return f"{', '.join(first)} {last} {end}" if first else end
+
+
+def nearest(word: str, words: Iterable[str]) -> str | None:
+    """Return the word that is spelled most alike, if one is."""
+    return next(iter(get_close_matches(word.lower().replace("-", "_"), list(words), 1)), None)

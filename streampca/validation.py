@@ -7,16 +7,14 @@ and starter files are generated from the record; estimators repeat names and def
 from __future__ import annotations
 
 import resource
-from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-import numpy as np
 import psutil
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from streampca.errors import InputError
+from streampca.errors import InputError, listed
 
 
 def available_memory() -> int:
@@ -42,7 +40,7 @@ def check_declared_size(where: str, n_bytes: int) -> None:
 
 def _number(value: Any) -> Any:
     """Convert NumPy scalars and text that is a number; 1e3 is an integer where integers are allowed."""
-    if isinstance(value, np.generic):
+    if type(value).__module__ == "numpy" and not getattr(value, "shape", ()):
         return value.item()
     for kind in (int, float):
         try:
@@ -108,7 +106,7 @@ PlainScale = Annotated[
 class Options(BaseModel):
     """Options that belong together: no others are allowed, and none changes after it was checked."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
@@ -161,14 +159,3 @@ def _numbers(fragment: Mapping[str, Any], what: str) -> str:
     if least is not None:
         return f"{what} >= {least:g}"
     return what if above is None else f"{what} > {above:g}"
-
-
-def listed(words: Iterable[str], last: str = "or") -> str:
-    """Return words as a sentence lists them: a, b or c."""
-    *first, end = words
-    return f"{', '.join(first)} {last} {end}" if first else end
-
-
-def nearest(word: str, words: Iterable[str]) -> str | None:
-    """Return the word that is spelled most alike, if one is."""
-    return next(iter(get_close_matches(word.lower().replace("-", "_"), list(words), 1)), None)

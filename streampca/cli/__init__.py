@@ -8,9 +8,8 @@ from importlib import import_module
 import click
 
 from streampca import __version__
-from streampca.errors import InputError, Stopped, redacted
+from streampca.errors import InputError, Stopped, nearest, redacted
 from streampca.results.kind import kind_names
-from streampca.validation import nearest
 
 MESSAGE_PREFIX = "streampca: "
 # EX_TEMPFAIL of sysexits.h: try again later.

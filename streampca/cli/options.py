@@ -11,11 +11,11 @@ from typing import Any, Literal, get_args, get_origin
 
 import click
 
-from streampca.errors import redacted
+from streampca.errors import nearest, redacted
 from streampca.progress import BarProgress, JsonLines, LogProgress, Progress, on_terminal, silent
-from streampca.run.config import build
 from streampca.run.config.blocks import Config, Data, Filter
-from streampca.validation import Options, nearest
+from streampca.run.config.build import build
+from streampca.validation import Options
 
 existing = click.Path(path_type=Path)
 SHORT = {"n_components": "-k"}

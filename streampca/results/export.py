@@ -11,7 +11,7 @@ import numpy as np
 
 from streampca.errors import InputError
 from streampca.files import text_paths, writing_text
-from streampca.results.schema import ERROR_ARRAYS
+from streampca.results.schema import ERROR_ARRAYS, kind_in
 from streampca.results.store import load, load_arrays
 from streampca.sweep.scaling import check_choice
 
@@ -63,8 +63,9 @@ def _check_scores(names: Container[Any]) -> None:
 def _plink_tables(result: Mapping[str, Any], attributes: Mapping[str, Any]) -> list[Table]:
     if not attributes.get("genotypes"):
         raise InputError(f"{attributes.get('source')}: format plink is for genotypes; use --format tsv")
-    if attributes.get("kind") == "factor_analysis":
-        raise InputError("format plink is for principal components, not for factor analysis; use --format tsv")
+    kind = kind_in(attributes)
+    if kind is not None and "plink" not in kind.exports:
+        raise InputError(f"format plink is not available for {kind.name}; use --format tsv")
     _check_scores(result)
     scores, components = result["scores"].astype(np.float64), result["components"]
     pcs = _names(len(components))

@@ -9,13 +9,15 @@ from __future__ import annotations
 import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from streampca.errors import InputError
+from streampca.errors import InputError, listed, nearest
 from streampca.results import kinds
-from streampca.validation import Options, listed, nearest
+
+if TYPE_CHECKING:
+    from streampca.validation import Options
 
 # Attributes that results had from the second kind on.
 SHARED_ATTRIBUTES = ("genotypes", "n_features", "notes")
@@ -24,14 +26,14 @@ LATENT_ATTRIBUTES = ("method", "n_iterations", "change", "total_log_likelihood",
 LINEAR_ARRAYS = ("components", "mean", "scale", "missing", "explained_variance", "explained_variance_ratio")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Kind:
     """A kind of model.
 
     Attributes
     ----------
     name, title : "pca", "Principal component analysis".
-    options : the record of its options.
+    record : "module:class" of its option record; `options` imports it.
     example : a command line, for help.
     genotypes : whether it can be fitted to genotypes.
     exports : formats of its text files.
@@ -45,7 +47,7 @@ class Kind:
 
     name: str
     title: str
-    options: type[Options]
+    record: str
     example: str
     genotypes: bool = True
     exports: tuple[str, ...] = ()
@@ -60,6 +62,13 @@ class Kind:
     impute: str = ""
     denoise: str = ""
     predict: str = ""
+
+    @cached_property
+    def options(self) -> type[Options]:
+        """The record of its options."""
+        module, _, record = self.record.partition(":")
+        found: type[Options] = getattr(import_module(module), record)
+        return found
 
     def function(self, name: str) -> Callable[..., Any]:
         """Import a function that the record names; raise `InputError` if this kind has none."""

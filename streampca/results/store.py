@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streampca._typing import Array
-from streampca.errors import DAMAGED, InputError
+from streampca.errors import DAMAGED, InputError, listed
 from streampca.files import writing_text
 from streampca.models.dataset import (
     FORMAT_VERSION,
@@ -47,7 +47,6 @@ from streampca.sources.completeness import refuse_damage, written_whole
 from streampca.sources.remote import is_url, root_at
 from streampca.sources.zarr_arrays import arrays_in, check_size, open_store
 from streampca.sweep.scaling import Scaling
-from streampca.validation import listed
 
 if TYPE_CHECKING:
     import xarray

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from streampca.validation import Between, Count, FieldScale, Options, Seed, plain_number
+from streampca.validation import Between, Count, FieldScale, Options, Seed, Text, plain_number
 
 
 def _folds(value: Any) -> Any:
@@ -27,3 +27,14 @@ class PCROptions(Options):
     # Certificates of this size change predictions in the sixth digit or later.
     tol: Between = Field(default=1e-6, description="Largest certificate (relative residual) of a component.")
     random_state: Seed = Field(default=0, description="Seed of the folds and of the random start.")
+
+
+class PCRTableOptions(PCROptions):
+    """Principal component regression on columns of tables."""
+
+    target: Text = Field(
+        description="Targets: columns of a table, as traits.tsv:height,bmi.", examples=["traits.tsv:height"]
+    )
+    covariates: Text | None = Field(
+        default=None, description="Covariates that are always in the regression: columns, as traits.tsv:age,sex."
+    )

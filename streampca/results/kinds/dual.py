@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from streampca.models.dual.options import DualPPCAOptions
 from streampca.results.kind import Kind
 
 KIND = Kind(
     name="dual",
     title="Dual probabilistic PCA",
-    options=DualPPCAOptions,
+    record="streampca.models.dual.options:DualPPCAOptions",
     example="streampca dual points.zarr -k 2",
 )

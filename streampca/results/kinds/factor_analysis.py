@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from streampca.models.ppca.options import FactorAnalysisOptions
 from streampca.results.kind import LINEAR_ARRAYS, Kind
 
 KIND = Kind(
     name="factor_analysis",
     title="Factor analysis",
-    options=FactorAnalysisOptions,
+    record="streampca.models.ppca.options:FactorAnalysisOptions",
     example="streampca factor_analysis table.zarr -k 5",
     arrays=(*LINEAR_ARRAYS, "log_likelihood", "noise_variance"),
     attributes=(

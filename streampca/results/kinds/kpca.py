@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from streampca.models.kernel_pca.options import KernelPCAOptions
 from streampca.results.kind import LINEAR_ARRAYS, Kind
 
 KIND = Kind(
     name="kpca",
     title="Kernel PCA",
-    options=KernelPCAOptions,
+    record="streampca.models.kernel_pca.options:KernelPCAOptions",
     example="streampca kpca points.zarr -k 20 --kernel rbf --gamma median --n-landmarks 1000",
     arrays=(
         "weights",

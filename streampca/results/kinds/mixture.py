@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from streampca.models.mixture.options import MixtureOptions
 from streampca.results.kind import Kind
 
 KIND = Kind(
     name="mixture",
     title="Mixture of probabilistic PCA",
-    options=MixtureOptions,
+    record="streampca.models.mixture.options:MixtureOptions",
     example="streampca mixture points.zarr --n-clusters 3 -k 2",
     genotypes=False,
 )

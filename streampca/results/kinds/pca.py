@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from streampca.models.pca.options import PCAOptions
 from streampca.results.kind import LINEAR_ARRAYS, Kind
 
 KIND = Kind(
     name="pca",
     title="Principal component analysis",
-    options=PCAOptions,
+    record="streampca.models.pca.options:PCAOptions",
     example="streampca pca study.bed -k 20 --memory 2GB --out study.pca.zarr",
     arrays=(*LINEAR_ARRAYS, "certificate|estimate"),
     attributes=("solver",),

@@ -2,28 +2,12 @@
 
 from __future__ import annotations
 
-from pydantic import Field
-
-from streampca.models.pcr.options import PCROptions
 from streampca.results.kind import LINEAR_ARRAYS, SHARED_ATTRIBUTES, Kind
-from streampca.validation import Text
-
-
-class PCRTableOptions(PCROptions):
-    """Principal component regression on columns of tables."""
-
-    target: Text = Field(
-        description="Targets: columns of a table, as traits.tsv:height,bmi.", examples=["traits.tsv:height"]
-    )
-    covariates: Text | None = Field(
-        default=None, description="Covariates that are always in the regression: columns, as traits.tsv:age,sex."
-    )
-
 
 KIND = Kind(
     name="pcr",
     title="Principal component regression",
-    options=PCRTableOptions,
+    record="streampca.models.pcr.options:PCRTableOptions",
     example="streampca pcr study.bed --target traits.tsv:height --covariates traits.tsv:age,sex",
     arrays=(*LINEAR_ARRAYS, "certificate", "coefficient", "centre", "score_coefficient", "chosen", "r2", "fold"),
     attributes=(*SHARED_ATTRIBUTES, "solver", "n_folds", "covariate_kinds"),

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from streampca.models.ppca.options import PPCAOptions
 from streampca.results.kind import LINEAR_ARRAYS, Kind
 
 KIND = Kind(
     name="ppca",
     title="Probabilistic PCA",
-    options=PPCAOptions,
+    record="streampca.models.ppca.options:PPCAOptions",
     example="streampca ppca table.zarr -k auto --out table.ppca.zarr",
     arrays=(*LINEAR_ARRAYS, "log_likelihood"),
     attributes=(

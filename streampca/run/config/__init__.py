@@ -1,7 +1,6 @@
-"""The configuration of a fit: one YAML file, or the options of a command, checked before any data is read."""
+"""The configuration of a fit: one YAML file, or the flags of a command, checked before any data is read."""
 
-from streampca.run.config.blocks import Config, differences
-from streampca.run.config.describing import schema, starter, upgrade
-from streampca.run.config.reading import build, load
+import lazy_loader
 
-__all__ = ["Config", "build", "differences", "load", "schema", "starter", "upgrade"]
+# Flags need no YAML parser: modules are imported when a name is used.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

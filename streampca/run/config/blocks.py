@@ -16,21 +16,9 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from streampca.errors import listed
 from streampca.results.kind import Kind
-from streampca.validation import (
-    Amount,
-    Count,
-    Lines,
-    Names,
-    Options,
-    Positive,
-    Shape,
-    Share,
-    Text,
-    Time,
-    listed,
-    plain_number,
-)
+from streampca.validation import Amount, Count, Lines, Names, Options, Positive, Shape, Share, Text, Time, plain_number
 
 # Keys from the top, as ("model", "tol").
 Keys = tuple[str, ...]

@@ -7,11 +7,12 @@ from typing import Any
 
 import yaml
 
-from streampca.errors import InputError
+from streampca.errors import InputError, listed
 from streampca.results.kind import kind_names, kind_of
 from streampca.run.config.blocks import BLOCKS, ENGINES, Data, Filter, Output
-from streampca.run.config.reading import OLD_BLOCK, RENAMED, build, read_tree
-from streampca.validation import Options, allowed_values, listed
+from streampca.run.config.build import OLD_BLOCK, RENAMED, build
+from streampca.run.config.reading import read_tree
+from streampca.validation import Options, allowed_values
 
 REQUIRED = ("data", "model", "output")
 

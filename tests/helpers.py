@@ -234,8 +234,7 @@ def peak_of(*arguments, cwd):
     options = {"cwd": cwd, "capture_output": True, "text": True, "check": False}
     refused = subprocess.run([*command, "--memory", "60MB"], **options)
     assert "raise the limit to " in refused.stderr, refused.stderr
-    # A little more than said: the process itself is not the same size each time.
-    limit = int(refused.stderr.rpartition("raise the limit to ")[2].split("MB")[0]) * 1_000_000 + 5_000_000
+    limit = int(refused.stderr.rpartition("raise the limit to ")[2].split("MB")[0]) * 1_000_000
     done = subprocess.run([*command, "--memory", str(limit)], **options)
     assert done.returncode == 0, done.stderr
     return int(done.stdout.rpartition("PEAK")[2]), limit

@@ -18,8 +18,8 @@ CUTS = {ROWS: 0, COLUMNS: 1}
 @contextmanager
 def cut_along(cut):
     """Let sweeps of EM be cut by samples or by features, whichever a plan would choose."""
-    need = latent_plan._need
-    with patch.object(latent_plan, "_need", lambda source, _, *rest: need(source, CUTS[cut], *rest)):
+    needs = latent_plan.em_needs
+    with patch.object(latent_plan, "em_needs", lambda source, _, *rest: needs(source, CUTS[cut], *rest)):
         yield
 
 

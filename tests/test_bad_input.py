@@ -414,7 +414,7 @@ def test_a_damaged_status_is_not_known(tmp_path, told):
 
 def test_a_run_that_was_asked_something_else_than_a_run_is_none(tmp_path):
     asked = {"id": "a", "config": {"source": 3}, "fingerprint": "b", "streampca": "c", "begun": "d", "memory": 1,
-             "process": 1, "attempts": 1, "exporting": False}  # fmt: skip
+             "attempts": 1, "exporting": False}  # fmt: skip
     (tmp_path / "run.json").write_text(json.dumps(asked))
     assert Workplace(tmp_path).asked is None
     (tmp_path / "run.json").write_text(json.dumps(asked | {"config": {"source": {}}}))

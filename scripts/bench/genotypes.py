@@ -275,7 +275,7 @@ def streampca_sweep(prefix: str) -> float:
     options = resolve(PCAOptions(n_components=SWEEP_COMPONENTS, solver="krylov"), source)
     with dask.config.set(num_workers=THREADS):
         chosen = plan_pca(source, options)
-    sweeps = Sweeps(chosen.matrix(source, options.scale, options.missing), chosen.threads)
+    sweeps = Sweeps(chosen.matrix(source, options.missing, options.scale), chosen.threads)
     q = np.linalg.qr(np.random.default_rng(0).standard_normal((source.shape[0], SWEEP_BLOCK)))[0].astype("f4")
     first_sweep(sweeps, Product(q), "first")
     return best_of_three(lambda: sweeps.run(Product(q), "bench"))
@@ -386,7 +386,7 @@ class Bench:
 
     def run_numpy(self, k: int) -> None:
         """Run the plain loop with the block and the sweeps of streampca's own run."""
-        from streampca.solvers.choose import block_size
+        from streampca.solvers.cost import block_size
 
         out = self.out(k, "numpy")
         sweeps = self.rows(k)["streampca"].get("n_sweeps")

@@ -90,7 +90,7 @@ def work_network(prefix: str, k: str, workers: str) -> None:
     sizes = sizes_of(plan, data, statistic)
     with engine(settings, 1, 2_000_000_000) as client:
         client.wait_for_workers(int(workers))
-        sweeps = Sweeps(plan.matrix(data, request.scale, request.missing))
+        sweeps = Sweeps(plan.matrix(data, request.missing, request.scale))
         first_sweep(sweeps, statistic, "first")
         before = sent_by(client)
         sweeps.run(statistic, "counted")

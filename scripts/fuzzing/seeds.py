@@ -231,7 +231,7 @@ def checkpoints(folder: Path) -> list[dict[str, bytes]]:
 def workplaces(_: Path) -> list[dict[str, bytes]]:
     config = {"source": {"path": "x.npy"}, "output": {"path": "out.zarr"}, "model": {"kind": "pca"}}
     run = {"id": "a", "config": config, "fingerprint": "b", "streampca": "0.6.0", "begun": "c", "memory": 10**9,
-           "process": 10**8, "attempts": 1, "exporting": False}  # fmt: skip
+           "attempts": 1, "exporting": False}  # fmt: skip
     status = {"state": "running", "output": "out.zarr", "started": "d", "begun": "c", "attempts": 1, "pid": 3,
               "host": "h", "expected_sweeps": 5, "limit_bytes": 10**9, "sweep": 2, "label": "l", "done": 3,
               "partitions": 4, "sweep_seconds": 1.5, "eta_seconds": 3.5, "note": "n", "memory_bytes": 10**8,

@@ -92,7 +92,7 @@ def use_source(path: Path) -> None:
     chosen = Job.of(data, source, model, MEMORY).plan()
     chosen.lines()
     start, stop = chosen.cut.partitions[0]
-    matrix = chosen.matrix(data, None, "mean")
+    matrix = chosen.matrix(data, "mean")
     part, whole = slice(start, min(stop, start + matrix.slab_length)), slice(0, matrix.n_full)
     data.read(*((part, whole) if matrix.axis == 0 else (whole, part)))
 

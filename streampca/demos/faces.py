@@ -22,6 +22,7 @@ from streampca.results.fit import fit_to_store
 from streampca.results.store import load
 from streampca.run.images import convert_images
 from streampca.sources import open_source
+from streampca.sweep.memory import RESULT_BASELINE, Budget
 
 Say = Callable[[str], None]
 
@@ -52,7 +53,9 @@ def demo_faces(teller: Teller) -> list[Path]:
     if k < 1:
         raise InputError(f"{images}: has one image; give a folder with two or more")
     options = PCAOptions(n_components=k)
-    arrays, _ = fit_to_store(options, source, result, memory_limit=teller.memory, progress=progress)
+    arrays, _ = fit_to_store(
+        options, source, result, memory_limit=Budget.of(teller.memory, RESULT_BASELINE), progress=progress
+    )
     say(f"{k} components explain {arrays['explained_variance_ratio'].sum():.1%} of the variance")
     faces = _Faces.of(store)
     gallery, rebuilt, cleaned = (folder / f"faces-{name}.png" for name in ("gallery", "reconstructions", "denoising"))

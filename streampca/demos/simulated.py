@@ -16,7 +16,7 @@ from streampca.results.fit import fit_to_store
 from streampca.results.store import load
 from streampca.results.write import writing
 from streampca.sources import open_source
-from streampca.sweep.memory import memory_limit, show_bytes
+from streampca.sweep.memory import RESULT_BASELINE, Budget, memory_limit, show_bytes
 
 N_FEATURES = 2_000
 N_COMPONENTS = 12
@@ -34,7 +34,9 @@ def demo_groups(teller: Teller) -> list[Path]:
         groups = simulate_groups(store, n_samples, N_FEATURES, progress=progress)
     say(f"Finding {N_COMPONENTS} components with at most {show_bytes(limit)} of memory")
     options = PCAOptions(n_components=N_COMPONENTS)
-    fit_to_store(options, open_source(str(data)), result, memory_limit=memory, progress=progress)
+    fit_to_store(
+        options, open_source(str(data)), result, memory_limit=Budget.of(memory, RESULT_BASELINE), progress=progress
+    )
     title = f"{n_samples:,} samples x {N_FEATURES:,} features, {size} in {show_bytes(limit)} of memory"
     names = np.array([f"group {group + 1}" for group in groups])
     draw_overview(load(result), picture, names, title)
@@ -61,7 +63,9 @@ def demo_genotypes(teller: Teller) -> list[Path]:
     country, places = simulate_map(prefix, n_samples, n_variants, progress=progress)
     say(f"Finding {N_COMPONENTS} components with at most {memory} of memory")
     options = PCAOptions(n_components=N_COMPONENTS)
-    fit_to_store(options, open_source(prefix), result, memory_limit=memory, progress=progress)
+    fit_to_store(
+        options, open_source(prefix), result, memory_limit=Budget.of(memory, RESULT_BASELINE), progress=progress
+    )
     true, found, apart = procrustes(kilometres(places), load(result)["scores"].values[:, :2])
     likeness = float(np.sqrt(1 - apart))
     say(f"PC1 and PC2 turned onto the map: Procrustes correlation {likeness:.3f}")

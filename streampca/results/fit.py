@@ -30,6 +30,7 @@ from streampca.results.write import save, score_writer, writing
 from streampca.solvers.choose import Plan
 from streampca.solvers.em.factors import Known
 from streampca.sources import Source
+from streampca.sweep.memory import Budget
 from streampca.validation import Options
 
 # Components of a fit from the shell or a configuration, by default.
@@ -62,7 +63,8 @@ class FitJob:
     @property
     def parameters(self) -> dict[str, Any]:
         """All options, for the record."""
-        return {**dict(self.options), **self.more, "memory_limit": self.memory_limit}
+        limit = self.memory_limit.limit if isinstance(self.memory_limit, Budget) else self.memory_limit
+        return {**dict(self.options), **self.more, "memory_limit": limit}
 
     def with_components(self, largest: int) -> FitJob:
         """Return the same with the default number of components, if none is given."""

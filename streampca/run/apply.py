@@ -16,6 +16,7 @@ from streampca.run.config.blocks import Data, Threads
 from streampca.run.task import Blocks, Task
 from streampca.sources import is_genotypes, open_genotypes, open_source
 from streampca.sources.tables import source_ids
+from streampca.sweep.memory import RESULT_BASELINE, Budget
 
 
 class ApplyTask(Task):
@@ -33,6 +34,8 @@ class ApplyTask(Task):
     ----------
     facts : the summary, if this process did the work.
     """
+
+    baseline = RESULT_BASELINE
 
     def __init__(
         self, verb: str, result: Path, data: Data, output: Path, *, overwrite: bool = False,
@@ -61,10 +64,10 @@ class ApplyTask(Task):
         self.source.watch()
         return f"{self.source.fingerprint()} {fit_id(self.fitted)}"
 
-    def execute(self, place: Path, memory_limit: int, progress: Progress) -> None:
+    def execute(self, place: Path, budget: Budget, progress: Progress) -> None:
         """Apply the result."""
         more = {name: self.more[name] for name in ("projection", "drop_ambiguous") if self.more.get(name)}
-        to = Application(self.source, self.fitted, place, str(self.result), memory_limit, progress, **more)
+        to = Application(self.source, self.fitted, place, str(self.result), budget, progress, **more)
         if self.verb != "predict":
             self.facts = self._apply(to)
             return

@@ -26,11 +26,9 @@ from streampca.run.engine import describe, engine, threads_of
 from streampca.run.task import Task
 from streampca.run.work_directory import WorkDirectory, folder_of, locked, now
 from streampca.sources.remote import check_target, is_url, root_at, upload
-from streampca.sweep.memory import PROCESS_KEY, memory_limit, process_bytes, show_bytes
+from streampca.sweep.memory import Budget, memory_limit, show_bytes
 
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
-# The size of the process counts in steps, and with what checkpoints take for a moment.
-PROCESS_STEP, JOURNAL_BYTES = 64 << 20, 32 << 20
 
 
 class Signals:
@@ -170,10 +168,9 @@ class _Attempt:
                 logger.info("the last run failed, and had other options (%s): starting over", "; ".join(different))
             self.work.clear()
             limit = memory_limit(self.task.engine.memory_limit)
-            process = -(-process_bytes() // PROCESS_STEP) * PROCESS_STEP + JOURNAL_BYTES
             record = asked | {
-                "id": uuid.uuid4().hex, "begun": now(), "memory": limit, "process": process, "attempts": 0,
-                "exporting": False, "placing": False,
+                "id": uuid.uuid4().hex, "begun": now(), "memory": limit, "attempts": 0, "exporting": False,
+                "placing": False,
             }  # fmt: skip
         record["attempts"] += 1
         return record
@@ -181,9 +178,10 @@ class _Attempt:
     def _execute(self, record: dict[str, Any]) -> None:
         """Do the work, in the store of the working directory."""
         task, work, memory = self.task, self.work, record["memory"]
-        with dask.config.set({"num_workers": threads_of(task.engine), PROCESS_KEY: record["process"]}):
+        with dask.config.set(num_workers=threads_of(task.engine)):
             self._check()
-            expected = task.expected(memory, self._watched)
+            budget = Budget(memory, task.baseline)
+            expected = task.expected(budget, self._watched)
             work.begin(record)
             work.tell(
                 state="running", output=redacted(task.output), started=now(), begun=record["begun"],
@@ -199,7 +197,7 @@ class _Attempt:
                 if record["attempts"] > 1:
                     logger.info("resuming the run of %s, attempt %d", record["begun"], record["attempts"])
                 with journal.active(), self._phase("fitting"):
-                    task.execute(work.store, memory, self._watched)
+                    task.execute(work.store, budget, self._watched)
                 peaks = {} if client is None else client.run(peak_memory, on_error="ignore")
         if task.files is None:
             self._sign(record, journal, max(peaks.values(), default=None))

@@ -18,6 +18,7 @@ from streampca.run.task import Blocks, Expected, Task
 from streampca.sources import PLINK_SUFFIXES, Source, is_genotypes, open_genotypes, open_source
 from streampca.sources.remote import is_url
 from streampca.sources.tables import Ids, Table, ids_of, read_table, source_ids, split_column
+from streampca.sweep.memory import Budget
 
 
 def open_data(data: Data, filter: Filter) -> Any:
@@ -42,15 +43,13 @@ def open_data(data: Data, filter: Filter) -> Any:
 AFTER_OPENING = ("ld_prune", "outliers", "outlier_rounds")
 
 
-def fit_job(data: Source, config: Config, memory_limit: Any, progress: Progress = silent) -> FitJob:
+def fit_job(data: Source, config: Config, budget: Budget, progress: Progress = silent) -> FitJob:
     """Return the job of a configuration on opened data."""
     filter = config.filter
     more = {name: getattr(config.data, name) for name in ("variable", "sample_dims") if getattr(config.data, name)}
     more |= {"missing_chunks": "fill"} if config.data.missing_chunks == "fill" else {}
     more |= filter.given | ({"outlier_rounds": filter.outlier_rounds} if filter.outliers else {})
-    return FitJob(
-        config.kind.name, data, config.model, memory_limit, progress, more, filter.outliers, filter.outlier_rounds
-    )
+    return FitJob(config.kind.name, data, config.model, budget, progress, more, filter.outliers, filter.outlier_rounds)
 
 
 def pruned(job: FitJob, r2: float) -> FitJob:
@@ -101,13 +100,13 @@ class FitTask(Task):
         self._data.watch()
         return str(self._data.fingerprint())
 
-    def expected(self, memory_limit: int, progress: Progress) -> Expected:
+    def expected(self, budget: Budget, progress: Progress) -> Expected:
         """Plan the fit."""
-        self._job = fit_job(self._data, self.config, memory_limit, progress)
+        self._job = fit_job(self._data, self.config, budget, progress)
         chosen = self.config.kind.function("plan")(self._job)
         return Expected(chosen.threads, chosen.sweeps)
 
-    def execute(self, place: Path, memory_limit: int, progress: Progress) -> None:  # noqa: ARG002
+    def execute(self, place: Path, budget: Budget, progress: Progress) -> None:  # noqa: ARG002
         """Fit the model into a store."""
         assert self._job is not None
         r2 = self.config.filter.ld_prune

@@ -16,6 +16,7 @@ from streampca.progress import Progress
 from streampca.results.store import check_output
 from streampca.run.config.blocks import EngineOptions, Threads
 from streampca.sources.remote import is_url
+from streampca.sweep.memory import COMMAND_BASELINE, Budget
 
 Blocks = dict[str, dict[str, Any]]
 
@@ -38,6 +39,7 @@ class Task(ABC):
     engine : where the work is done.
     work : directory for unfinished work, if the output is a URL.
     files : names of the text files that are written, next to `output`; None for a store.
+    baseline : resident size of the command before it reads data.
     """
 
     output: str
@@ -45,6 +47,7 @@ class Task(ABC):
     engine: EngineOptions = Threads()
     work: str | None = None
     files: tuple[str, ...] | None = None
+    baseline: int = COMMAND_BASELINE
 
     @abstractmethod
     def options(self) -> Blocks:
@@ -55,11 +58,11 @@ class Task(ABC):
         """Open the inputs; return their fingerprint."""
 
     @abstractmethod
-    def execute(self, place: Path, memory_limit: int, progress: Progress) -> None:
+    def execute(self, place: Path, budget: Budget, progress: Progress) -> None:
         """Do the work and write its output to a directory: a store, or files of their final names."""
 
-    def expected(self, memory_limit: int, progress: Progress) -> Expected:  # noqa: ARG002
-        """Plan the work; raise what cannot be done within the memory limit."""
+    def expected(self, budget: Budget, progress: Progress) -> Expected:  # noqa: ARG002
+        """Plan the work; raise `MemoryLimitError` if it does not fit the budget."""
         return Expected()
 
     def check(self) -> None:

@@ -37,7 +37,7 @@ PATIENCE = 0.5
 # Types of run.json.
 RECORD: dict[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("id", "fingerprint", "streampca", "begun"), str),
-    **dict.fromkeys(("memory", "process", "attempts"), int),
+    **dict.fromkeys(("memory", "attempts"), int),
     "config": dict,
     "exporting": bool,
     "placing": bool,

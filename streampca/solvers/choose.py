@@ -1,85 +1,48 @@
-"""Choosing the cut and the solver: from shape, k, memory and cost, before anything is read."""
+"""The choice of a solver and of the partitions: from shape, k, memory and cost, before any data are read."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from streampca.errors import InputError
-from streampca.solvers.base import PROBE_TOL, Solver
-from streampca.solvers.certificate import PROBES
+from streampca.solvers.cost import Cost, Problem
 from streampca.solvers.dense import Dense
 from streampca.solvers.krylov import Krylov
 from streampca.solvers.power import Power
 from streampca.sources import Source
-from streampca.sources.wrappers import Cached
-from streampca.sweep.matrix import Matrix, tile_dtype
-from streampca.sweep.memory import (
-    Cut,
-    Footprint,
-    cut,
-    footprint,
-    process_bytes,
-    show_bytes,
-    thread_count,
-    threads_that_fit,
-)
-from streampca.sweep.scaling import check_choice, divisor_of
-from streampca.sweep.statistics import STRIP, Scatter, Statistic
-from streampca.sweep.sweep import active_client
+from streampca.sweep.memory import Budget, SweepPlan, footprint, plan_sweeps, show_bytes, threads_that_fit
+from streampca.sweep.scaling import check_choice
 
 SOLVERS = ("auto", "covariance", "gram", "krylov", "power")
-
-# A rough model of one core, to compare solvers by: what matters is the ratio of these.
-READ_RATE = 6e8  # bytes/s, decoding included
-PRODUCT_RATE = 6e10  # flop/s of a thin product in float32
-SCATTER_RATE = 7.5e10  # multiply-adds/s of A'A in float32, counting N^2 for each row
-EIGH_RATE = 8e9  # flop/s of the reduction to tridiagonal form
-KRYLOV_SWEEPS = 8
-POWER_SWEEPS = 20  # for each component
-# The choice of solver and basis must not depend on how many workers there are, or the same input would not give the
-# same bits: costs are compared for so many tasks at a time, and the basis may take this share of the memory limit.
+# Costs are compared for this many tasks at a time: the choice must not depend on the number of workers, or the same
+# input would not give the same bits.
 NOMINAL_THREADS = 4
-BASIS_SHARE = 0.2
-ROWS_SHARE = 0.25  # of the memory limit, for rows of A V that are kept
-# A warm start takes a tenth of the variants, which must be many more than the vectors that it is to find.
-WARM_VARIANTS = 500
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What will be done, and what it costs.
+@dataclass(frozen=True, kw_only=True)
+class Plan(SweepPlan):
+    """Sweeps with a solver, and their cost.
 
     Attributes
     ----------
-    solver, name, reason : the solver with its parameters, what it is called, and why it was chosen.
-    cut, dtype, threads : how the matrix is cut, the type of its tiles, tasks at a time.
-    peak_bytes, limit_bytes, resident_bytes : memory expected, allowed, and used to keep decoded data.
-    sweep_bytes, sweeps : bytes of one read of all data, and how many are expected.
+    solver, name, reason : the solver with its parameters, its name, and why it was chosen.
+    sweep_bytes, sweeps : bytes of one read of all data, and the number of reads expected.
     seconds : a rough guess.
-    need : what the peak is made of.
     """
 
-    solver: Solver
+    solver: Any
     name: str
     reason: str
-    cut: Cut
-    dtype: np.dtype[Any]
-    threads: int
-    peak_bytes: int
-    limit_bytes: int
-    resident_bytes: int
     sweep_bytes: int
     sweeps: int
     seconds: float
-    need: Footprint
 
     def lines(self) -> list[tuple[str, str]]:
-        """Return what a person wants to know of it, as pairs of name and text."""
+        """Return the plan for people, as pairs of name and text."""
         along = "samples" if self.cut.axis == 0 else "features"
         kept = f", {show_bytes(self.resident_bytes)} of decoded data kept" if self.resident_bytes else ""
         return [
@@ -99,207 +62,58 @@ class Plan:
         facts = {key: getattr(self, key) for key in keys}
         return facts | {"partitions": len(self.cut.partitions), "axis": self.cut.axis}
 
-    def matrix(self, source: Source, scale: str | None, missing: str) -> Matrix:
-        """Return the source cut and scaled as planned."""
-        kept = Cached(source, self.resident_bytes) if self.resident_bytes else source
-        return Matrix(
-            kept, self.cut.axis, self.dtype, missing=missing, scale=scale, partitions=self.cut.partitions,
-            slab_length=self.cut.slab_length, filter=source.filter,
-            divisor=divisor_of(scale, source.features),
-        )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Way:
-    """One way to do it: its solver, its cost in core-seconds, and the memory that it needs."""
-
-    solver: Any
-    name: str
-    cut: Cut
-    need: Footprint
-    sweeps: int
-    seconds: float
-    reason: str
-
-    def threads(self, limit: int, most: int) -> int:
-        """Return how many tasks run at a time: as many as there are, as are wanted, and as fit."""
-        return threads_that_fit(self.need, limit, max(1, min(most, len(self.cut.partitions))), self.name)
-
 
 def plan(
-    source: Source, k: int | None, solver: str, tol: float, limit: int, seed: Any,
+    source: Source, k: int | None, solver: str, tol: float, budget: Budget, seed: Any,
     keep_scatter: bool = False, extra_sweeps: int = 0,
 ) -> Plan:  # fmt: skip
-    """Choose how to find k leading components (None: as many as a fraction of the variance takes).
+    """Choose a solver for k leading components (None: as many as a share of the variance takes).
 
     Parameters
     ----------
-    limit : bytes.
-    keep_scatter : the estimator wants A'A, to merge by.
+    keep_scatter : whether A'A is kept, to merge fits.
     extra_sweeps : reads that follow the fit, as for scores.
     """
     check_choice("solver", solver, SOLVERS)
-    ways = _ways(source, k, limit, tol, keep_scatter, seed)
-    # The power method needs the least memory and by far the most sweeps: only for those who ask for it.
-    ways = [way for way in ways if (way.name != "power" if solver == "auto" else way.name == solver)]
-    if not ways:
+    problems = [Problem(source, axis, k, tol, seed, budget, keep_scatter) for axis in source.cut_axes]
+    costs = [kind.cost(problem) for problem in problems for kind in (Dense, Krylov, Power)]
+    # The power method needs the least memory and by far the most sweeps: only on request.
+    costs = [cost for cost in costs if (cost.name != "power" if solver == "auto" else cost.name == solver)]
+    if not costs:
         raise InputError(f"solver={solver!r} is not for genotypes; use 'auto', 'gram', 'krylov' or 'power'")
-    return cheapest(ways, source, tile_dtype(source.dtype), limit, solver, extra_sweeps=extra_sweeps)
+    return cheapest(costs, source, budget, solver, extra_sweeps=extra_sweeps)
 
 
 def cheapest(
-    ways: Sequence[Way], source: Source, dtype: np.dtype[Any], limit: int, asked: str, *, extra_sweeps: int = 0,
-    beside: str = "",
+    costs: Sequence[Cost], source: Source, budget: Budget, asked: str, *, dtype: np.dtype[Any] | None = None,
+    extra_sweeps: int = 0, also: str = "",
 ) -> Plan:  # fmt: skip
-    """Plan the way that takes the least time within the memory limit; refuse if none fits.
+    """Plan the solver that takes the least time within the memory limit; raise `MemoryLimitError` if none fits.
 
     Parameters
     ----------
-    dtype : of tiles.
-    limit : bytes.
+    dtype : of tiles; that of the source unless given.
     asked : the solver that was asked for.
     extra_sweeps : reads that follow the fit, as for scores.
-    beside : what a refusal says beside solver and shape.
+    also : what the message adds to solver and shape.
     """
-    fitting = [way for way in ways if way.need.peak(1) <= limit]
-    if not fitting:
-        least = min(ways, key=lambda way: way.need.peak(1))
-        shape = " x ".join(map(str, source.shape))
-        threads_that_fit(least.need, limit, 1, f"{source.name}: {least.name} on {shape}{beside}")
-    best = min(fitting, key=lambda way: way.seconds / way.threads(limit, NOMINAL_THREADS))
-    threads = best.threads(limit, thread_count())
+    needs = [footprint(source, cost.needs, budget) for cost in costs]
+
+    def seconds(i: int) -> float:
+        cut, need = needs[i]
+        most = min(NOMINAL_THREADS, len(cut.partitions))
+        return costs[i].seconds / threads_that_fit(need, budget.limit, most, costs[i].name)
+
+    fitting = [i for i, (_, need) in enumerate(needs) if need.peak(1) <= budget.limit]
+    best = costs[min(fitting, key=seconds) if fitting else min(range(len(costs)), key=lambda i: needs[i][1].peak(1))]
     # Cut along features, the fit itself gives what these sweeps are for.
-    sweeps = best.sweeps + (extra_sweeps if best.cut.axis == 0 else 0)
-    spare = limit - best.need.peak(threads)
-    resident = min(spare * 3 // 4, source.n_bytes) if sweeps > 1 and source.costly and active_client() is None else 0
+    sweeps = best.sweeps + (extra_sweeps if best.needs.axis == 0 else 0)
+    what = f"{source.name}: {best.name} on {' x '.join(map(str, source.shape))}{also}"
+    planned = plan_sweeps(source, best.needs, budget, what, sweeps=sweeps, dtype=dtype)
     return Plan(
-        solver=best.solver,
-        name=best.name,
-        reason=best.reason if asked == "auto" else "as asked",
-        cut=best.cut,
-        dtype=dtype,
-        threads=threads,
-        peak_bytes=best.need.peak(threads) + resident,
-        limit_bytes=limit,
-        resident_bytes=resident,
-        sweep_bytes=source.n_bytes,
-        sweeps=sweeps,
-        seconds=best.seconds / threads,
-        need=best.need,
-    )
-
-
-def block_size(k: int | None) -> int:
-    """Columns of a Krylov block: a few more than the components, so that the last ones converge with the rest.
-
-    A multiple of 8, for which the BLAS takes less time than for the number before.
-    """
-    return 32 if k is None else -(-(k + 4) // 8) * 8
-
-
-def _ways(source: Source, k: int | None, limit: int, tol: float, keep_scatter: bool, seed: Any) -> list[Way]:
-    """List each solver with its natural cut, and the iterative ones with both."""
-    process = process_bytes()
-    ways = []
-    for axis in source.cut_axes:
-        ways.append(_dense(source, axis, k, process, keep_scatter))
-        ways.append(_krylov(source, axis, k, process, limit, tol, seed))
-        ways.append(_power(source, axis, k, process, seed))
-    return ways
-
-
-def _dense(source: Source, axis: int, k: int | None, process: int, keep_scatter: bool) -> Way:
-    n_block, N = source.shape[axis], source.shape[1 - axis]
-    partial = 8 * N * N
-    plan = cut(source, axis, partial)
-    k = k or N
-    copies = 2 + int(keep_scatter and axis == 0) if k < N else 3
-    driver = 8 * N * k + (copies - 1) * partial + components_bytes(source, axis, k)
-    need = footprint(source, plan, _tile_bytes(source, Scatter(), N, STRIP), partial, driver, process)
-    need = replace(need, after=after_bytes(source, axis, k))
-    seconds = source.n_bytes / READ_RATE + n_block * N * N / SCATTER_RATE + 4 / 3 * N**3 / EIGH_RATE
-    what = "d x d covariance" if axis == 0 else "n x n Gram matrix (the N < d trick)"
-    reason = f"the {what}, {N} x {N}, takes one sweep and {show_bytes(partial)}"
-    name = "covariance" if axis == 0 else "gram"
-    return Way(Dense(keep_scatter), name, plan, need, 1 + axis, seconds, reason)
-
-
-def _krylov(source: Source, axis: int, k: int | None, process: int, limit: int, tol: float, seed: Any) -> Way:
-    n, d = source.shape
-    N = source.shape[1 - axis]
-    b = min(block_size(k), N)
-    probes = PROBES if tile_dtype(source.dtype) != np.float64 and tol >= PROBE_TOL else 0
-    partial = 8 * N * (b + probes)
-    plan = cut(source, axis, partial)
-    least = min(N, (k or b) + 2 * b)
-    # Next to the basis: the product, its residual and their factors, Ritz vectors and their residuals, and probes.
-    others = 8 * N * (5 * b + 2 * (k or b) + 2 * probes)
-    # A tolerance below what probes can certify ends in float64 tiles.
-    itemsize = 8 if tol < PROBE_TOL else tile_dtype(source.dtype).itemsize
-    tile = _tile_bytes(source, Statistic(), N, b)
-    smallest = footprint(
-        source, plan, tile, partial, others + 8 * N * least + components_bytes(source, axis, k), process
-    )
-    wanted = min(N, max(least, k + 12 * b)) if k is not None else N
-    basis = int(np.clip(limit * BASIS_SHARE // (8 * N), least, wanted))
-    if smallest.peak(1) + 8 * N * (basis - least) > limit:
-        basis = least
-    # Rows are kept for a somewhat shorter basis: mostly it does not grow as long as that.
-    short = min(basis, max(least, (k or b) + 6 * b))
-    # Probes keep a row of eight bytes and one of four each.
-    rows_bytes = source.shape[axis] * (itemsize * (short + b + 2 * (k or b)) + 12 * probes)
-    room = limit - smallest.peak(1) - 8 * N * (short - least)
-    keep_rows = axis == 1 and k is not None and rows_bytes <= min(room, limit * ROWS_SHARE)
-    if keep_rows:
-        basis = short
-    need = replace(
-        smallest,
-        driver=smallest.driver + 8 * N * (basis - least) + (rows_bytes if keep_rows else 0),
-        after=after_bytes(source, axis, k),
-    )
-    sweeps = min(KRYLOV_SWEEPS + max(0, int(-math.log10(tol)) - 3), math.ceil(N / b))
-    total = sweeps + int(axis == 1 and not keep_rows)
-    orthogonalising = 8.0 * N * b * b * sweeps
-    seconds = total * (source.n_bytes / READ_RATE + (4.0 * n * d * b + orthogonalising) / PRODUCT_RATE)
-    reason = f"blocks of {b} need about {sweeps} sweeps, and a basis of {N} x {basis}"
-    warm_start = k is not None and source.warm_starts and source.shape[axis] >= WARM_VARIANTS * b
-    solver = Krylov(block_size(k), basis, keep_rows, warm_start, seed)
-    return Way(solver, "krylov", plan, need, total, seconds, reason)
-
-
-def _power(source: Source, axis: int, k: int | None, process: int, seed: Any) -> Way:
-    n, d = source.shape
-    N = source.shape[1 - axis]
-    plan = cut(source, axis, 8 * N)
-    count = k or 16
-    need = footprint(
-        source,
-        plan,
-        _tile_bytes(source, Statistic(), N, 1),
-        8 * N,
-        8 * N * (count + 8) + components_bytes(source, axis, k),
-        process,
-    )
-    sweeps = POWER_SWEEPS * count
-    seconds = (sweeps + axis) * (source.n_bytes / READ_RATE + 8.0 * n * d / PRODUCT_RATE)
-    return Way(Power(seed), "power", plan, need, sweeps + axis, seconds, "the power method with peeling")
-
-
-def components_bytes(source: Source, axis: int, k: int | None) -> int:
-    """Bytes of the sweep for the d x k components in float64, as a list and joined, and of moments."""
-    return source.shape[1] * (2 * 8 * ((k or 16) + 1) + 64) if axis == 1 else 0
-
-
-def after_bytes(source: Source, axis: int, k: int | None) -> int:
-    """Bytes of the components as rows, as they are made orthonormal, and as they are written."""
-    n, d = source.shape
-    return (k or 16) * (4 * 8 * d + 3 * 8 * n) + 64 * d if axis == 1 else 0
-
-
-def _tile_bytes(source: Source, statistic: Statistic, n_full: int, width: int) -> int:
-    """Bytes of a float64 tile, of its copy in float32, and of the temporary that its product takes, N x width."""
-    copies = 8 if tile_dtype(source.dtype) == np.float64 else 12
-    return n_full * (copies * statistic.tile_length(n_full, 8) + 8 * min(width, n_full))
+        **vars(planned), solver=best.solver, name=best.name, reason=best.reason if asked == "auto" else "as asked",
+        sweep_bytes=source.n_bytes, sweeps=sweeps, seconds=best.seconds / planned.threads,
+    )  # fmt: skip
 
 
 def check_components(n_components: object, shape: tuple[int, int]) -> tuple[int | None, float | None]:

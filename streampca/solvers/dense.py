@@ -25,8 +25,10 @@ from streampca.solvers.base import (
     use_float64,
 )
 from streampca.solvers.certificate import Errors, RowProbe, certify_matrix, chain_of, float64_floor
+from streampca.solvers.cost import EIGH_RATE, SCATTER_RATE, Cost, Problem
 from streampca.solvers.krylov import check
-from streampca.sweep.statistics import Moments, Scatter, symmetric
+from streampca.sweep.memory import Needs, show_bytes
+from streampca.sweep.statistics import STRIP, Moments, Scatter, symmetric
 from streampca.sweep.sweep import Sweeps
 
 # Up to this order a float64 scatter costs no more than a float32 one with its probes.
@@ -41,6 +43,23 @@ class Dense:
     """Eigenpairs of the whole matrix S; `keep_scatter` returns A'A as well, so that results can be merged later."""
 
     keep_scatter: bool = False
+
+    @classmethod
+    def cost(cls, problem: Problem) -> Cost:
+        """Return the cost: one sweep, and one more for the components of a matrix that is cut along features."""
+        N, axis = problem.n_full, problem.axis
+        partial, k = 8 * N * N, problem.k or N
+        problem = replace(problem, k=k)
+        copies = 2 + int(problem.keep_scatter and axis == 0) if k < N else 3
+        needs = Needs(
+            axis, problem.tile_bytes(Scatter(), STRIP), partial=partial,
+            driver=8 * N * k + (copies - 1) * partial + problem.components_bytes(), after=problem.after_bytes(),
+        )  # fmt: skip
+        seconds = problem.read_seconds + problem.n_block * N * N / SCATTER_RATE + 4 / 3 * N**3 / EIGH_RATE
+        what = "d x d covariance" if axis == 0 else "n x n Gram matrix (the N < d trick)"
+        reason = f"the {what}, {N} x {N}, takes one sweep and {show_bytes(partial)}"
+        name = "covariance" if axis == 0 else "gram"
+        return Cost(cls(problem.keep_scatter), name, needs, 1 + axis, seconds, reason)
 
     def solve(self, sweeps: Sweeps, wanted: Wanted) -> Solution:
         """Return the leading eigenpairs wanted, after one sweep (more where float32 does not reach the tolerance)."""

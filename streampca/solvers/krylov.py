@@ -16,6 +16,7 @@ Musco & Musco (2015), NIPS, for the bound from a random start.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,6 +37,7 @@ from streampca.solvers.base import (
 )
 from streampca.solvers.certificate import (
     MARGIN,
+    PROBES,
     Errors,
     Probe,
     RowProbe,
@@ -44,12 +46,19 @@ from streampca.solvers.certificate import (
     estimate,
     float64_floor,
 )
+from streampca.solvers.cost import PRODUCT_RATE, Cost, Problem, block_size
+from streampca.sweep.matrix import tile_dtype
+from streampca.sweep.memory import Needs, footprint
 from streampca.sweep.statistics import Moments, Product, ProductAndRows, Statistic
 from streampca.sweep.sweep import Sweeps
 
 WARM_SWEEPS = 5  # at most
 WARM_TOL = 0.05  # stop the warm start at this estimate
 WARM_STEP = 10  # use one row in ten
+WARM_ROWS = 500  # of A for each vector, at least, for a warm start
+SWEEPS = 8  # expected, at the default tolerance
+BASIS_SHARE = 0.2  # of the memory limit, for the basis
+ROWS_SHARE = 0.25  # of the memory limit, for rows of A V that are kept
 # A gap after the last component, relative to the tolerance, that is worth more sweeps.
 CLEAR_GAP = 4
 # Share of the tolerance that float32 has to reach by its own estimate before float64 takes over.
@@ -81,6 +90,48 @@ class Krylov:
     warm_start: bool = False
     seed: int | np.random.SeedSequence | None = 0
     max_sweeps: int = 200
+
+    @classmethod
+    def cost(cls, problem: Problem) -> Cost:
+        """Return the cost, with a basis that takes a fixed share of the limit, and rows that are kept if they fit.
+
+        Neither depends on the number of threads: the same input and limit give the same bits.
+        """
+        N, axis, k, budget = problem.n_full, problem.axis, problem.k, problem.budget
+        dtype = tile_dtype(problem.source.dtype)
+        b = min(block_size(k), N)
+        count = k or b
+        probes = PROBES if dtype != np.float64 and problem.tol >= PROBE_TOL else 0
+        least = min(N, count + 2 * b)
+        # Next to the basis: the product, its residual and their factors, Ritz vectors and their residuals, and probes.
+        others = 8 * N * (5 * b + 2 * count + 2 * probes)
+        needs = Needs(
+            axis, problem.tile_bytes(Statistic(), b), partial=8 * N * (b + probes),
+            driver=others + 8 * N * least + problem.components_bytes(),
+        )  # fmt: skip
+        room = budget.limit - footprint(problem.source, needs, budget)[1].peak(1)
+        wanted = min(N, max(least, k + 12 * b)) if k is not None else N
+        basis = basis_length(problem, 8 * N, least, wanted, room)
+        # Rows are kept for a somewhat shorter basis: mostly it does not grow as long as that. A tolerance below what
+        # probes can certify ends in float64 tiles. Probes keep a row of eight bytes and one of four each.
+        short = min(basis, max(least, count + 6 * b))
+        itemsize = 8 if problem.tol < PROBE_TOL else dtype.itemsize
+        rows_bytes = problem.n_block * (itemsize * (short + b + 2 * count) + 12 * probes)
+        fits = rows_bytes <= min(room - 8 * N * (short - least), budget.limit * ROWS_SHARE)
+        keep_rows = axis == 1 and k is not None and fits
+        if keep_rows:
+            basis = short
+        grown = 8 * N * (basis - least) + (rows_bytes if keep_rows else 0)
+        needs = replace(needs, driver=needs.driver + grown, after=problem.after_bytes())
+        sweeps = expected_sweeps(problem, b)
+        total = sweeps + int(axis == 1 and not keep_rows)
+        flops = 4.0 * problem.n_block * N * b + 8.0 * N * b * b * sweeps
+        warm_start = k is not None and problem.source.warm_starts and problem.n_block >= WARM_ROWS * b
+        return Cost(
+            cls(block_size(k), basis, keep_rows, warm_start, problem.seed), "krylov", needs, total,
+            total * (problem.read_seconds + flops / PRODUCT_RATE),
+            f"blocks of {b} need about {sweeps} sweeps, and a basis of {N} x {basis}",
+        )  # fmt: skip
 
     def solve(self, sweeps: Sweeps, wanted: Wanted) -> Solution:
         """Return the leading eigenpairs wanted."""
@@ -238,6 +289,17 @@ def _note(errors: Errors | None, values: Array, trace: float) -> str:
     if errors is None:
         return f"{values.sum() / trace:.1%} of the variance so far"
     return f"{'estimate' if errors.method == 'none' else 'certificate'} {errors.certificate.max():.1e}"
+
+
+def basis_length(problem: Problem, column_bytes: int, least: int, wanted: int, room: int) -> int:
+    """Return the columns of a basis: as many as fit in its share of the limit, or the fewest if there is no room."""
+    basis = int(np.clip(problem.budget.limit * BASIS_SHARE // column_bytes, least, wanted))
+    return basis if column_bytes * (basis - least) <= room else least
+
+
+def expected_sweeps(problem: Problem, b: int) -> int:
+    """Return how many blocks of b columns a tolerance takes on most data."""
+    return min(SWEEPS + max(0, int(-math.log10(problem.tol)) - 3), math.ceil(problem.n_full / b))
 
 
 class Basis:

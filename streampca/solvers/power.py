@@ -23,8 +23,12 @@ from streampca.solvers.base import (
     use_float64,
 )
 from streampca.solvers.certificate import certify, chain_of, float64_floor
+from streampca.solvers.cost import ASSUMED_COMPONENTS, PRODUCT_RATE, Cost, Problem
+from streampca.sweep.memory import Needs
 from streampca.sweep.statistics import Moments, Product, Statistic
 from streampca.sweep.sweep import Sweeps
+
+SWEEPS = 20  # expected for each component
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,17 @@ class Power:
 
     seed: int | np.random.SeedSequence | None = 0
     max_sweeps: int = 1000
+
+    @classmethod
+    def cost(cls, problem: Problem) -> Cost:
+        """Return the cost: little memory, and many sweeps for each component."""
+        N, axis, k = problem.n_full, problem.axis, problem.k or ASSUMED_COMPONENTS
+        needs = Needs(
+            axis, problem.tile_bytes(Statistic(), 1), partial=8 * N, driver=8 * N * (k + 8) + problem.components_bytes()
+        )
+        sweeps = SWEEPS * k + axis
+        seconds = sweeps * (problem.read_seconds + 8.0 * problem.n_block * N / PRODUCT_RATE)
+        return Cost(cls(problem.seed), "power", needs, sweeps, seconds, "the power method with peeling")
 
     def solve(self, sweeps: Sweeps, wanted: Wanted) -> Solution:
         """Return the leading eigenpairs wanted, found one after the other."""

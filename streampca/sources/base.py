@@ -63,6 +63,7 @@ class Source(ABC):
     dtype : of the values as stored.
     chunks : (rows, columns) of the smallest range that is cheap to read.
     overhead : temporary bytes to read one chunk, as a multiple of the chunk.
+    library_bytes : resident size of the libraries that only this format loads.
     costly : whether decoded values are worth keeping in memory for the next sweep.
     keeps_reads : whether this source keeps what it reads, by the ranges of the read.
     is_graph : whether values are blocks of a Dask graph, which reach tasks as arguments.
@@ -81,6 +82,7 @@ class Source(ABC):
     dtype: np.dtype[Any]
     chunks: tuple[int, int]
     overhead: float = 0.0
+    library_bytes: int = 0
     costly: bool = False
     keeps_reads: bool = False
     is_graph: bool = False

@@ -99,6 +99,7 @@ class GenotypeSource(VariantSource):
 
     packed = True
     warm_starts = True
+    library_bytes = 128 << 20  # numba, with the loops compiled for the first time
 
     @property
     def chunks(self) -> tuple[int, int]:  # type: ignore[override]

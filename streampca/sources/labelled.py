@@ -58,6 +58,8 @@ def _axis(array: Any, dims: tuple[str, ...]) -> Axis:
 class LazySource(Source):
     """A DataArray that reads from its file when indexed."""
 
+    library_bytes = 64 << 20  # xarray and h5py
+
     def __init__(self, array: Any, axes: tuple[Axis, Axis], path: Path | None = None):
         self._array = array
         self._path = path

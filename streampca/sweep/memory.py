@@ -1,65 +1,131 @@
-"""Bytes and passes, from shapes alone, before anything is read.
+"""Memory of sweeps: declared by what allocates it, added up here, compared with the limit before any data are read.
 
-A run holds, at its peak: the process as it is, the solver's arrays in the driver, one task's buffers and partial per
-thread, and the partials that wait to be merged. What the limit leaves beyond that keeps decoded data in memory, so that
-later sweeps need not read them again.
+    peak = process + max(driver + threads (task + partial) + waiting partial, after)
+
+    process   baseline of the command, growth of the interpreter, libraries that the work loads
+    driver    arrays of the solver or model in the process that plans
+    task      one read, one tile with its temporaries
+    partial   what a task returns; a few wait to be merged
+    after     arrays of the driver once the sweeps are done
+
+`plan_sweeps` chooses partitions, threads and how much decoded data to keep for later sweeps. A plan is a function of
+the source's shape, chunks and type, the declared needs and the budget: never of what the process holds at that moment.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import dask
-import psutil
+import numpy as np
 from dask.system import CPU_COUNT
 from dask.utils import parse_bytes
 
 from streampca.errors import InputError, MemoryLimitError
+from streampca.progress import Progress, silent
 from streampca.sources import Source
 from streampca.sources.base import Cut as Cut
+from streampca.sources.wrappers import Cached
+from streampca.sweep.matrix import Matrix, tile_dtype
+from streampca.sweep.scaling import Scaling, divisor_of
+from streampca.sweep.sweep import Sweeps
 from streampca.validation import available_memory
 
 # Packing buffers of the BLAS, a thread's stack and small temporaries.
 TASK_RESERVE = 12 << 20
-# What writing the result and the interpreter's own growth take.
+# Writing the result, and growth of the interpreter.
 PROCESS_RESERVE = 40 << 20
-# Dask's configuration may hold the size of the process, so that plans of one run are the same whenever they are made.
-PROCESS_KEY = "streampca.process-bytes"
+# Resident size of a shell command before it reads data: the interpreter with NumPy, SciPy, Dask and Zarr, and
+# `distributed`, whether the engine needs it or not, so that all engines have the same plan.
+COMMAND_BASELINE = 112 << 20
+# The same for a command that opens a result: with xarray and pandas.
+RESULT_BASELINE = 160 << 20
+# The compiled loops over missing values, with numba, when they are compiled for the first time.
+NUMBA_BYTES = 150 << 20
 
 
 def memory_limit(memory: str | int | float | None) -> int:
-    """Return the limit in bytes: as given ("600MB", a number), or half of what is available now."""
+    """Return the limit in bytes: as given ("600MB", a number), or half of the available memory."""
     if memory is None:
         return available_memory() // 2
     try:
         limit = int(parse_bytes(memory))
-    except (ValueError, AttributeError, TypeError, OverflowError) as error:
-        raise InputError(f"memory={memory!r} is not an amount; write it as '600MB' or '2GB', or give bytes") from error
+    except (ValueError, AttributeError, TypeError, OverflowError):
+        limit = 0
     if limit <= 0:
-        raise InputError(f"memory={memory!r} is not a positive amount; write it as '600MB' or '2GB', or give bytes")
+        raise InputError(f"memory_limit must be an amount such as '600MB', or a number of bytes, got {memory!r}")
     return limit
 
 
 def show_bytes(n_bytes: float) -> str:
-    """Return an amount as people write it: 1.6 GB."""
+    """Return an amount in readable units: 1.6 GB."""
     for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if n_bytes >= size:
             return f"{n_bytes / size:.3g} {unit}"
     return f"{n_bytes:.0f} B"
 
 
-def cut(source: Source, axis: int, partial_bytes: int, widening: float = 1.0) -> Cut:
-    """Return the partitions of a source along an axis: see `Source.cut`."""
-    return source.cut(axis, partial_bytes, widening)
+def thread_count() -> int:
+    """Return the number of threads: as Dask is configured, or the cores that this process may use."""
+    return int(dask.config.get("num_workers", None) or CPU_COUNT)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Memory and threads that a plan may use.
+
+    Attributes
+    ----------
+    limit : bytes of the process: of a shell command all of it, in Python what streampca adds, with several processes
+        each of them.
+    baseline : bytes of the limit that a shell command takes before it reads data; 0 in Python.
+    threads : tasks at a time, at most.
+    """
+
+    limit: int
+    baseline: int = 0
+    threads: int = field(default_factory=thread_count)
+
+    @classmethod
+    def of(cls, memory: Budget | str | int | float | None, baseline: int = 0) -> Budget:
+        """Return the budget of a memory limit as users write it; a budget stays as it is."""
+        return memory if isinstance(memory, Budget) else cls(memory_limit(memory), baseline)
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Bytes that sweeps along one axis allocate, next to what reading takes; declared where they are allocated.
+
+    Attributes
+    ----------
+    axis : that the matrix is cut along.
+    tile : of a task: its tile and temporaries.
+    row : of a task for each row of its partition.
+    partial : returned by a task.
+    driver : arrays of the driver during the sweeps.
+    after : arrays of the driver when sweeps are done and the arrays of the solver are freed.
+    held : from the beginning to the end, such as tables of the samples.
+    libraries : of libraries loaded for this work.
+    widening : size of a tile relative to the values read; partitions are that much shorter.
+    """
+
+    axis: int
+    tile: int
+    row: int = 0
+    partial: int = 0
+    driver: int = 0
+    after: int = 0
+    held: int = 0
+    libraries: int = 0
+    widening: float = 1.0
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """Bytes at the peak: of the process, of the driver's arrays, of each task, of each partial and how many wait.
-
-    `after` is what the driver holds when sweeps and solver are done, and their arrays are gone.
-    """
+    """Bytes at the peak: process, driver, each task, each partial, and how many partials wait; see the module."""
 
     process: int
     driver: int
@@ -69,22 +135,92 @@ class Footprint:
     after: int = 0
 
     def peak(self, threads: int) -> int:
-        """Resident size with that many tasks at a time."""
+        """Resident size with this many tasks at a time."""
         during = self.driver + threads * (self.task + self.partial) + self.waiting * self.partial
         return self.process + max(during, self.after)
 
 
-def footprint(
-    source: Source, plan: Cut, tile_bytes: int, partial_bytes: int, driver_bytes: int, process: int
-) -> Footprint:
-    """Add up what a sweep holds."""
-    waiting = min(len(plan.partitions), math.ceil(math.log2(max(2, len(plan.partitions)))) + 1)
-    task = source.reading_bytes(plan) + tile_bytes + TASK_RESERVE
-    return Footprint(process, driver_bytes, task, partial_bytes, waiting)
+def footprint(source: Source, needs: Needs, budget: Budget) -> tuple[Cut, Footprint]:
+    """Cut the source, and add up what its sweeps hold."""
+    cut = source.cut(needs.axis, needs.partial, needs.widening)
+    longest = max(stop - start for start, stop in cut.partitions)
+    libraries = max(needs.libraries, source.library_bytes)
+    return cut, Footprint(
+        process=budget.baseline + PROCESS_RESERVE + libraries + needs.held,
+        driver=needs.driver,
+        task=source.reading_bytes(cut) + needs.tile + needs.row * longest + TASK_RESERVE,
+        partial=needs.partial,
+        waiting=min(len(cut.partitions), math.ceil(math.log2(max(2, len(cut.partitions)))) + 1),
+        after=needs.after,
+    )
+
+
+@dataclass(frozen=True)
+class SweepPlan:
+    """How sweeps are done: partitions, tasks at a time, and memory.
+
+    Attributes
+    ----------
+    cut, threads : partitions, and tasks at a time.
+    need : parts of the peak.
+    peak_bytes, limit_bytes : resident size expected and allowed.
+    resident_bytes : of these, decoded data kept for later sweeps.
+    dtype : of the tiles.
+    """
+
+    cut: Cut
+    threads: int
+    need: Footprint
+    peak_bytes: int
+    limit_bytes: int
+    resident_bytes: int
+    dtype: np.dtype[Any]
+
+    def matrix(self, source: Source, missing: str, scale: str | None = None, scaling: Scaling | None = None) -> Matrix:
+        """Return the source cut as planned.
+
+        Parameters
+        ----------
+        scaling : centre and scale, of features that are all used; None to learn them, and to apply the filter.
+        """
+        return Matrix(
+            Cached(source, self.resident_bytes) if self.resident_bytes else source, self.cut.axis, self.dtype, missing,
+            scale, scaling, self.cut.partitions, self.cut.slab_length,
+            filter=source.filter if scaling is None else None, divisor=divisor_of(scale, source.features),
+        )  # fmt: skip
+
+    def over(
+        self, source: Source, missing: str, scale: str | None = None, scaling: Scaling | None = None,
+        progress: Progress = silent,
+    ) -> Sweeps:  # fmt: skip
+        """Return sweeps over the source cut as planned; parameters are those of `matrix`."""
+        return Sweeps(self.matrix(source, missing, scale, scaling), self.threads, progress)
+
+
+def plan_sweeps(
+    source: Source, needs: Needs | Sequence[Needs], budget: Budget, what: str, *, sweeps: int = 1,
+    threads: int | None = None, dtype: np.dtype[Any] | None = None,
+) -> SweepPlan:  # fmt: skip
+    """Plan sweeps within a budget; raise `MemoryLimitError` with the memory needed if they do not fit.
+
+    Parameters
+    ----------
+    needs : of the work; of several, those with the smallest peak are planned.
+    what : the work, for the message.
+    sweeps : reads of all data. If there are several, decoded data are kept in the memory that is left.
+    threads : tasks at a time, at most, if fewer than the budget allows.
+    dtype : of the tiles; that of the source unless given.
+    """
+    each = [footprint(source, one, budget) for one in ([needs] if isinstance(needs, Needs) else needs)]
+    cut, need = min(each, key=lambda one: one[1].peak(1))
+    count = threads_that_fit(need, budget.limit, min(threads or budget.threads, len(cut.partitions)), what)
+    peak = need.peak(count)
+    kept = min((budget.limit - peak) * 3 // 4, source.n_bytes) if sweeps > 1 and source.costly else 0
+    return SweepPlan(cut, count, need, peak + kept, budget.limit, kept, dtype or tile_dtype(source.dtype))
 
 
 def threads_that_fit(need: Footprint, limit: int, wanted: int, what: str) -> int:
-    """Return how many tasks fit at a time; refuse if not even one does."""
+    """Return how many tasks fit at a time; raise `MemoryLimitError` if not even one does."""
     if need.peak(1) > limit:
         raise MemoryLimitError(
             f"{what} needs at least {math.ceil(need.peak(1) / 1e6)} MB of memory, {show_bytes(limit)} is allowed: "
@@ -94,14 +230,3 @@ def threads_that_fit(need: Footprint, limit: int, wanted: int, what: str) -> int
     while need.peak(threads) > limit:
         threads -= 1
     return threads
-
-
-def process_bytes() -> int:
-    """Resident size now, and what it will grow by beside the arrays that are planned; or as Dask is configured."""
-    fixed = dask.config.get(PROCESS_KEY, None)
-    return int(fixed) if fixed else int(psutil.Process().memory_info().rss) + PROCESS_RESERVE
-
-
-def thread_count() -> int:
-    """Threads to use: as Dask is configured, or the cores that this process may use."""
-    return int(dask.config.get("num_workers", None) or CPU_COUNT)

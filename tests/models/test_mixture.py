@@ -453,7 +453,7 @@ def test_the_seed_decides():
         ({"max_iter": 0}, "max_iter must be an integer >= 1, got 0"),
         ({"tol": 0}, "tol must be a number between 0 and 1, got 0"),
         ({"scale": "patterson"}, "scale must be unit or none, got 'patterson'"),
-        ({"memory_limit": "lots"}, "='lots' is not an amount"),
+        ({"memory_limit": "lots"}, "memory_limit must be an amount"),
     ],
 )
 def test_options_that_cannot_be_used(options, said):

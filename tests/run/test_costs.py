@@ -52,8 +52,9 @@ def config(shape, *, path="study.bed", k=4, engine=None, **model):
 
 def small_plan(partitions=((0, 10), (10, 20), (20, 30), (30, 35)), solver=None, axis=1):
     return Plan(
-        solver or Krylov(8, 40), "krylov", "", Cut(axis, partitions, 10), np.dtype(np.float32), 1, 0, 0, 0, 350, 8, 1.0,
-        NEED,
+        cut=Cut(axis, partitions, 10), threads=1, need=NEED, peak_bytes=0, limit_bytes=0, resident_bytes=0,
+        dtype=np.dtype(np.float32), solver=solver or Krylov(8, 40), name="krylov", reason="", sweep_bytes=350, sweeps=8,
+        seconds=1.0,
     )  # fmt: skip
 
 
@@ -297,7 +298,7 @@ def test_workers_send_no_more_than_the_bound(keep_rows, monkeypatch):
     with engine(SimpleNamespace(kind="processes", workers=2, dashboard=False), 1, 10**9) as client:
         client.wait_for_workers(2)
         options = resolve(job.options, data)
-        Sweeps(plan.matrix(data, options.scale, options.missing)).run(statistic, "first")
+        Sweeps(plan.matrix(data, options.missing, options.scale)).run(statistic, "first")
         sent = sent_by(client)
     bound = network_of(plan, sizes, 2, first=True)
     # Frames have headers; the first copy of what is broadcast comes from the driver.

@@ -27,6 +27,7 @@ from streampca.models.ppca.plan import latent_sweeps
 from streampca.progress import silent
 from streampca.solvers.em.factors import Factors, Packing, Posterior, dimensions
 from streampca.solvers.em.loop import EM, ByFeatures, BySamples, ByScatter
+from streampca.sweep.memory import Budget
 from streampca.sweep.missing import Gaps
 from streampca.sweep.scaling import Scaling
 
@@ -57,7 +58,9 @@ def iteration_of(x, cut, *, k, expand=False, dtype=np.float64, gaps=None):
     chunks = (8, x.shape[1]) if cut == ROWS else (x.shape[0], 2)
     gaps = bool(np.isnan(x).any()) if gaps is None else gaps
     with cut_along(cut):
-        sweeps = latent_sweeps(CountingSource(x, chunks), k, gaps, Scaling(centre), np.dtype(dtype), None, silent)
+        sweeps = latent_sweeps(
+            CountingSource(x, chunks), k, gaps, Scaling(centre), np.dtype(dtype), Budget.of(None), silent
+        )
     assert sweeps.matrix.axis == CUTS[cut]
     squares = np.nansum((x - centre) ** 2, axis=0)
     way = BySamples if cut == ROWS else ByFeatures

@@ -27,7 +27,6 @@ from streampca.solvers.kernel.landmarks import (
 )
 from streampca.sources.wrappers import Cached
 from streampca.sweep.matrix import Matrix, tile_dtype
-from streampca.sweep.memory import cut
 from streampca.sweep.scaling import Scaling
 from streampca.sweep.sweep import Sweeps
 
@@ -38,7 +37,7 @@ def sweeps_over(x, threads=2, *, length=None, slab_length=None, dtype=None, **op
     """Sweeps over data that are taken as they are, or about a mean; partitions of a length, or as planned."""
     source = open_source(x)
     n, d = source.shape
-    plan = cut(source, 0, 0)
+    plan = source.cut(0, 0)
     partitions = plan.partitions if length is None else tuple((i, min(i + length, n)) for i in range(0, n, length))
     options.setdefault("scaling", Scaling(np.zeros(d)))
     matrix = Matrix(

@@ -27,7 +27,6 @@ from streampca.solvers.base import Wanted
 from streampca.solvers.krylov import Krylov
 from streampca.solvers.power import Power
 from streampca.sweep.matrix import Matrix, tile_dtype
-from streampca.sweep.memory import cut
 from streampca.sweep.sweep import Sweeps
 
 SOLVERS = ("covariance", "gram", "krylov", "power")
@@ -160,7 +159,7 @@ def test_what_double_precision_cannot_reach_is_said(solver):
 
 def sweeps_for(x, axis=0):
     source = open_source(x)
-    planned = cut(source, axis, 8)
+    planned = source.cut(axis, 8)
     dtype = tile_dtype(source.dtype)
     return Sweeps(Matrix(source, axis, dtype, partitions=planned.partitions, slab_length=planned.slab_length))
 

@@ -13,16 +13,19 @@ from helpers import UnreadableSource, one_line
 from streampca import PCA, InputError, MemoryLimitError, open_source
 from streampca.models.pca.fit import plan_pca
 from streampca.models.pca.options import PCAOptions
-from streampca.solvers import choose as plans
-from streampca.sweep.memory import Footprint, available_memory, cut, memory_limit, show_bytes, threads_that_fit
-
-PROCESS = 150 << 20
-
-
-@pytest.fixture(autouse=True)
-def steady_process(monkeypatch):
-    """Let the process have one size throughout, so that two plans can be compared."""
-    monkeypatch.setattr(plans, "process_bytes", lambda: PROCESS)
+from streampca.sources.genotypes import GenotypeSource
+from streampca.sweep.memory import (
+    PROCESS_RESERVE,
+    Budget,
+    Footprint,
+    Needs,
+    available_memory,
+    footprint,
+    memory_limit,
+    plan_sweeps,
+    show_bytes,
+    threads_that_fit,
+)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +87,7 @@ def test_the_estimator_refuses_before_reading():
 @pytest.mark.parametrize("memory", ["1GB", "2GB", "30GB"])
 def test_a_plan_stays_under_its_limit(shape, memory):
     plan = plan_pca(UnreadableSource(*SHAPES[shape]), PCAOptions(n_components=10, solver="krylov"), memory=memory)
-    assert PROCESS < plan.peak_bytes <= plan.limit_bytes == memory_limit(memory)
+    assert PROCESS_RESERVE < plan.peak_bytes <= plan.limit_bytes == memory_limit(memory)
     assert dict(plan.lines())["solver"].startswith("krylov")
 
 
@@ -106,6 +109,59 @@ def test_as_many_tasks_run_as_fit():
     assert threads_that_fit(need, 10**9, 8, "it") == 8
     with pytest.raises(MemoryLimitError):
         threads_that_fit(need, need.peak(1) - 1, 8, "it")
+
+
+def test_what_is_declared_is_added_up():
+    source = UnreadableSource((1000, 50), (100, 50))
+    needs = Needs(0, tile=10**6, row=1000, partial=10**5, driver=3 * 10**6, after=2 * 10**6, held=500, libraries=10**7)
+    cut, need = footprint(source, needs, Budget(10**9, baseline=10**8, threads=2))
+    bare_cut, bare = footprint(source, Needs(0, 0, partial=10**5), Budget(10**9, threads=2))
+    assert cut == bare_cut
+    assert need.process - bare.process == 10**8 + 500 + 10**7
+    assert need.task - bare.task == 10**6 + 1000 * max(stop - start for start, stop in cut.partitions)
+    assert (need.driver, need.after, need.partial) == (3 * 10**6, 2 * 10**6, 10**5)
+    large = footprint(source, Needs(0, 0, after=10**9), Budget(10**9))[1]
+    assert large.peak(1) == large.peak(50) == large.process + 10**9
+    assert GenotypeSource.library_bytes > source.library_bytes == 0
+
+
+def test_the_needs_with_the_smallest_peak_are_planned():
+    source = UnreadableSource((1000, 50), (100, 50))
+    either = [Needs(0, 10**8), Needs(1, 10**6)]
+    assert plan_sweeps(source, either, Budget(10**9), "it").cut.axis == 1
+    with pytest.raises(MemoryLimitError) as error:
+        plan_sweeps(source, either, Budget(10**7), "it")
+    least = plan_sweeps(source, either[1], Budget(10**9, threads=1), "it").peak_bytes
+    assert f"it needs at least {-(-least // 10**6)} MB" in one_line(error)
+
+
+@pytest.mark.parametrize("baseline", [0, 10**8])
+def test_a_plan_is_a_function_of_source_options_and_budget(baseline):
+    source = UnreadableSource(*SHAPES["both"])
+    options = PCAOptions(n_components=10)
+    ballast = []
+    plans = set()
+    for _ in range(3):
+        plan = plan_pca(source, options, memory=Budget(10**9, baseline, 2))
+        plans.add((plan.cut, plan.need, plan.threads, plan.peak_bytes, plan.resident_bytes, plan.solver))
+        # What the process holds must not matter.
+        ballast.append(np.ones(8 << 20))
+    assert len(plans) == 1
+
+
+def test_a_baseline_counts_against_the_limit():
+    source = UnreadableSource(*SHAPES["tall"])
+    options = PCAOptions(n_components=10, solver="covariance")
+    alone, shell = (plan_pca(source, options, memory=Budget(10**9, more, 1)) for more in (0, 10**8))
+    assert shell.peak_bytes == alone.peak_bytes + 10**8
+    assert shell.cut == alone.cut
+
+
+def test_budgets_pass_through_unchanged():
+    budget = Budget(10**9, 10**8, 3)
+    assert Budget.of(budget) is budget
+    with dask.config.set(num_workers=5):
+        assert Budget.of("1GB", 7) == Budget(10**9, 7, 5)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -154,7 +210,7 @@ def test_a_dask_array_too_big_to_compute_is_planned_from_its_shape():
 def test_partitions_cover_the_axis_in_whole_chunks(axis, chunks):
     source = UnreadableSource((10**6, 1000), chunks)
     for partial_bytes in (8, 1 << 20, 1 << 30):
-        planned = cut(source, axis, partial_bytes)
+        planned = source.cut(axis, partial_bytes)
         stops = [stop for _, stop in planned.partitions]
         assert [start for start, _ in planned.partitions] == [0, *stops[:-1]]
         assert stops[-1] == source.shape[axis]

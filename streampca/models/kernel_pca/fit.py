@@ -23,7 +23,8 @@ from streampca.models.kernel_pca.record import (
 from streampca.models.pca.fit import signed
 from streampca.progress import Progress, logger, silent
 from streampca.solvers.base import NeedsFloat64, Wanted, know_scaling
-from streampca.solvers.choose import Plan, block_size
+from streampca.solvers.choose import Plan
+from streampca.solvers.cost import block_size
 from streampca.solvers.dense import Dense
 from streampca.solvers.kernel.kernels import WITHOUT_GAMMA, FourierMap, Kernel, draw_frequencies, gamma_of
 from streampca.solvers.kernel.landmarks import (
@@ -45,17 +46,8 @@ from streampca.solvers.kernel.nystrom import (
 )
 from streampca.solvers.krylov import Krylov
 from streampca.sources import Source
-from streampca.sweep.matrix import FeatureMatrix, Matrix, feature_tile_length, tile_dtype
-from streampca.sweep.memory import (
-    Cut,
-    Footprint,
-    cut,
-    footprint,
-    memory_limit,
-    process_bytes,
-    thread_count,
-    threads_that_fit,
-)
+from streampca.sweep.matrix import FeatureMatrix, feature_tile_length
+from streampca.sweep.memory import Budget, Needs, SweepPlan, plan_sweeps
 from streampca.sweep.scaling import Scaling
 from streampca.sweep.statistics import STRIP, Scatter
 from streampca.sweep.sweep import Sweeps
@@ -70,6 +62,7 @@ FROM_SAMPLE = {"uniform": 1, "kmeans": 4, "leverage": 8, "fourier": 0}
 MORE, MOST_LANDMARKS = 1.5, 16_384
 # "auto" is planned for this number of landmarks.
 PLANNED_LANDMARKS = 1000
+SKLEARN_BYTES = 80 << 20  # of scikit-learn's k-means, loaded for landmarks="kmeans"
 # Above this many features their covariance is not formed.
 LARGEST_COVARIANCE = 6_000
 # Float32 is used where it gives the exponents of the kernel to this.
@@ -90,10 +83,8 @@ def candidates(options: KernelPCAOptions, shape: tuple[int, int], m: int) -> int
     return 0 if options.landmarks == "fourier" else rows_of(m * FROM_SAMPLE[options.landmarks], shape, m)
 
 
-def plan_kernel(
-    source: Source, options: KernelPCAOptions, m: int, limit: int, process: int | None = None
-) -> tuple[Cut, Footprint, int]:
-    """Return the cut, what sweeps with m features hold, and how many tasks fit at a time; refuse if none does."""
+def plan_kernel(source: Source, options: KernelPCAOptions, m: int, budget: Budget) -> SweepPlan:
+    """Plan sweeps with m features; raise `MemoryLimitError` if they do not fit."""
     n, d = source.shape
     k, fourier = options.n_components or min(n, m), options.landmarks == "fourier"
     forms = not fourier or m <= LARGEST_COVARIANCE
@@ -105,7 +96,6 @@ def plan_kernel(
         min(MOST_ANCHORS, rows_of(CHECKED, source.shape) if fourier else m) if options.fit_inverse_transform else 0
     )
     partial = max(partial, 8 * anchors * (anchors + d))
-    planned = cut(source, 0, partial, widening=max(1.0, m / d))
     length = feature_tile_length(Scatter().tile_length(m, 4), d, 4)
     # Features and inputs of a tile with what the kernel makes of them, and the temporary of a product in strips.
     tile = 4 * length * (2 * m + 1) + 8 * length * (2 * d + k + 4) + 8 * min(STRIP, m) * m
@@ -118,9 +108,11 @@ def plan_kernel(
     if anchors:
         tile += 8 * (anchors * d + length * (d + anchors))
         driver += 8 * anchors * (3 * anchors + 2 * d)
-    need = footprint(source, planned, tile, partial, driver, process or process_bytes())
-    what = f"kernel PCA with {m} {'features' if fourier else 'landmarks'}"
-    return planned, need, threads_that_fit(need, limit, min(thread_count(), len(planned.partitions)), what)
+    needs = Needs(
+        0, tile, partial=partial, driver=driver, widening=max(1.0, m / d),
+        libraries=SKLEARN_BYTES if options.landmarks == "kmeans" else 0,
+    )  # fmt: skip
+    return plan_sweeps(source, needs, budget, f"kernel PCA with {m} {'features' if fourier else 'landmarks'}")
 
 
 def plan_kernel_pca(source: Source, options: KernelPCAOptions, *, memory: Any = None, extra_sweeps: int = 0) -> Plan:
@@ -128,18 +120,15 @@ def plan_kernel_pca(source: Source, options: KernelPCAOptions, *, memory: Any = 
     check_kernel_data(source, options)
     n, d = source.shape
     m = min(n, PLANNED_LANDMARKS) if options.n_landmarks == "auto" else first_count(options, n)
-    limit = memory_limit(memory)
-    planned, need, threads = plan_kernel(source, options, m, limit)
+    planned = plan_kernel(source, options, m, Budget.of(memory))
     also = (learns_moments(options), options.fit_inverse_transform, options.landmarks in ("kmeans", "leverage"))
     sweeps = 1 + extra_sweeps + sum(also)
     exact = m == n and options.landmarks != "fourier"
     what = f"{m} Fourier features" if options.landmarks == "fourier" else f"{m} landmarks ({options.landmarks})"
     work = n * (m * (m + 4.0 * d + 100) if not exact else 4.0 * d + 100)
     return Plan(
-        solver=Dense(), name="kernel PCA", reason="all samples, exactly" if exact else what, cut=planned,
-        dtype=tile_dtype(source.dtype), threads=threads, peak_bytes=need.peak(threads), limit_bytes=limit,
-        resident_bytes=0, sweep_bytes=source.n_bytes, sweeps=sweeps, seconds=work / 5e10 / threads,
-        need=need,
+        **vars(planned), solver=Dense(), name="kernel PCA", reason="all samples, exactly" if exact else what,
+        sweep_bytes=source.n_bytes, sweeps=sweeps, seconds=work / 5e10 / planned.threads,
     )  # fmt: skip
 
 
@@ -153,21 +142,13 @@ def fit_kernel_pca(
     source, options : the data and the options of kernel PCA.
     memory, progress : as for `fit_pca`.
     """
-    started = time.monotonic()
+    started, budget = time.monotonic(), Budget.of(memory)
     check_kernel_data(source, options)
-    if options.landmarks == "kmeans":
-        # Loaded now, not in the middle: plans count what the process holds already.
-        import sklearn.cluster  # noqa: F401
-    limit, process = memory_limit(memory), process_bytes()
     n, d = source.shape
     m = first_count(options, n)
-    planned, _, threads = plan_kernel(source, options, m, limit, process)
-    zero = Scaling(np.zeros(d))
-    matrix = Matrix(
-        source, 0, tile_dtype(source.dtype), options.missing, options.scale, None if learns_moments(options) else zero,
-        planned.partitions, planned.slab_length,
-    )  # fmt: skip
-    fit = _Fit(Sweeps(matrix, threads, progress), options, limit, process)
+    scaling = None if learns_moments(options) else Scaling(np.zeros(d))
+    planned = plan_kernel(source, options, m, budget)
+    fit = _Fit(planned.over(source, options.missing, options.scale, scaling, progress), options, budget)
     with fit.sweeps, curing_gaps(CURE):
         found = fit.run(m)
     return replace(found, seconds=time.monotonic() - started), fit.sweeps
@@ -176,8 +157,8 @@ def fit_kernel_pca(
 class _Fit:
     """One fit: its sweeps, and what becomes known on the way."""
 
-    def __init__(self, sweeps: Sweeps, options: KernelPCAOptions, limit: int, process: int):
-        self.sweeps, self.options, self.limit, self.process = sweeps, options, limit, process
+    def __init__(self, sweeps: Sweeps, options: KernelPCAOptions, budget: Budget):
+        self.sweeps, self.options, self.budget = sweeps, options, budget
         self.n, self.d = sweeps.matrix.source.shape
         self.missing = np.zeros(self.d, np.int64)
         self.kernel: Kernel | None = None
@@ -221,7 +202,7 @@ class _Fit:
         """Return how many landmarks to try after m; m itself if no more fit."""
         more = min(self.n, MOST_LANDMARKS, int(np.ceil(m * MORE)))
         try:
-            plan_kernel(self.sweeps.matrix.source, self.options, more, self.limit, self.process)
+            plan_kernel(self.sweeps.matrix.source, self.options, more, self.budget)
         except MemoryLimitError:
             return m
         return more
@@ -253,11 +234,11 @@ class _Fit:
 
     def _cut_for(self, m: int) -> None:
         """Cut the data for so many features."""
-        source = self.sweeps.matrix.source
-        planned, _, self.sweeps.threads = plan_kernel(source, self.options, m, self.limit, self.process)
+        planned = plan_kernel(self.sweeps.matrix.source, self.options, m, self.budget)
+        self.sweeps.threads = planned.threads
         self.sweeps.matrix = replace(
-            self.sweeps.matrix, partitions=planned.partitions, slab_length=planned.slab_length
-        )  # fmt: skip
+            self.sweeps.matrix, partitions=planned.cut.partitions, slab_length=planned.cut.slab_length
+        )
 
     def _drawn(self, count: int, purpose: int) -> Array:
         """Return so many rows, drawn evenly, in random order; others for each purpose."""

@@ -16,8 +16,8 @@ from streampca.progress import Progress
 from streampca.solvers.kernel.kernels import MOVABLE, FourierMap, Kernel, LandmarkMap
 from streampca.solvers.kernel.nystrom import KernelSolution
 from streampca.sources import Source
-from streampca.sweep.matrix import FeatureMap, Matrix
-from streampca.sweep.memory import cut, footprint, memory_limit, process_bytes, thread_count, threads_that_fit
+from streampca.sweep.matrix import FeatureMap
+from streampca.sweep.memory import Budget, Needs, plan_sweeps
 from streampca.sweep.scaling import Scaling
 from streampca.sweep.statistics import RowsOf
 from streampca.sweep.sweep import Sweeps
@@ -195,12 +195,14 @@ def kernel_sweeps(
             "the same features in the same order"
         )
     m, k = found.solution.weights.shape
-    planned = cut(source, 0, 0, widening=max(1.0, m / d))
     dtype = np.dtype(found.tile_dtype)
-    rows = max(stop - start for start, stop in planned.partitions)
-    # Features, weights and the kernel of a few rows; and what a partition hands on, in two copies.
-    tile = dtype.itemsize * RESTORED_ROWS * (6 * m + 4 * d + k) + 2 * dtype.itemsize * rows * (d + k)
-    need = footprint(source, planned, tile, 0, 8 * (3 * n * held + 2 * m * (d + k)), process_bytes())
-    threads = threads_that_fit(need, memory_limit(memory), min(thread_count(), len(planned.partitions)), what)
-    matrix = Matrix(source, 0, dtype, missing, None, found.scaling, planned.partitions, planned.slab_length)
-    return Sweeps(matrix, threads, progress)
+    needs = Needs(
+        0,
+        # Features, weights and the kernel of a few rows; and the result of a partition, in two copies.
+        tile=dtype.itemsize * RESTORED_ROWS * (6 * m + 4 * d + k),
+        row=2 * dtype.itemsize * (d + k),
+        driver=8 * (3 * n * held + 2 * m * (d + k)),
+        widening=max(1.0, m / d),
+    )
+    planned = plan_sweeps(source, needs, Budget.of(memory), what, dtype=dtype)
+    return planned.over(source, missing, None, found.scaling, progress)

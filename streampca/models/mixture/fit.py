@@ -16,21 +16,11 @@ from streampca.solvers.mixture.loop import MixtureEM, MixtureFit
 from streampca.solvers.mixture.start import CANDIDATES, OVERSAMPLE
 from streampca.solvers.mixture.statistics import LogJoint, Mixture
 from streampca.sources import Source
-from streampca.sources.wrappers import Cached
-from streampca.sweep.matrix import Matrix, tile_dtype
-from streampca.sweep.memory import (
-    Cut,
-    Footprint,
-    cut,
-    footprint,
-    memory_limit,
-    process_bytes,
-    thread_count,
-    threads_that_fit,
-)
+from streampca.sweep.matrix import tile_dtype
+from streampca.sweep.memory import Budget, Needs, plan_sweeps
 from streampca.sweep.scaling import Scaling
 from streampca.sweep.statistics import Statistic
-from streampca.sweep.sweep import Sweeps, active_client
+from streampca.sweep.sweep import Sweeps
 
 # What to do about missing values.
 CURE = "fill them (PPCA can: `impute`), or leave their samples out"
@@ -58,41 +48,17 @@ def mixture_sweeps(source: Source, options: MixtureOptions, memory: Any, progres
     K, d = options.n_clusters, source.shape[1]
     width = min(d, options.n_components + OVERSAMPLE) + 1
     partial = 8 * d * max(K * width, CANDIDATES**2)
-    # The mixture before and after a step and in the tiles' type, the sums, and a factorisation.
-    driver = 4 * partial + 8 * 4 * d * width
-    limit = memory_limit(memory)
-    planned, need, threads = fit_in(source, K, width, partial, driver, limit, f"a mixture of {K} models")
-    spare = limit - need.peak(threads)
-    # Later sweeps read what is kept from memory.
-    kept = Cached(source, min(spare * 3 // 4, source.n_bytes)) if worth_keeping(source) else source
-    matrix = Matrix(
-        kept, 0, tile_dtype(source.dtype), "error", options.scale, None, planned.partitions, planned.slab_length
-    )
-    return Sweeps(matrix, threads, progress)
+    # In the driver: the mixture before and after a step and in the tiles' type, the sums, and a factorisation.
+    needs = Needs(0, _tile_bytes(source, K, width), partial=partial, driver=4 * partial + 8 * 4 * d * width)
+    planned = plan_sweeps(source, needs, Budget.of(memory), f"a mixture of {K} models", sweeps=options.max_iter + 1)
+    return planned.over(source, "error", options.scale, progress=progress)
 
 
-def worth_keeping(source: Source) -> bool:
-    """Tell whether what was read is worth memory: not if it lies there, nor if tasks run elsewhere."""
-    return source.costly and active_client() is None
-
-
-def fit_in(
-    source: Source, n_clusters: int, width: int, partial: int, driver: int, limit: int, what: str
-) -> tuple[Cut, Footprint, int]:
-    """Return the cut along samples, what a sweep holds, and how many tasks fit at a time; refuse if none does.
-
-    Parameters
-    ----------
-    width : directions a component, which rows and sums have.
-    partial, driver : bytes that a partition hands on, and that the driver holds.
-    """
+def _tile_bytes(source: Source, n_clusters: int, width: int) -> int:
+    """Bytes of a task: a tile and its deviations from one mean, a product, scores and densities, all in float64."""
     d = source.shape[1]
-    planned = cut(source, 0, partial)
     length = Statistic().tile_length(d, tile_dtype(source.dtype).itemsize)
-    # A tile and its deviations from one mean, in float64 in case the noise is small; a product; scores and densities.
-    tile = 8 * (2 * length * d + d * width + 3 * length * n_clusters * (width + 3))
-    need = footprint(source, planned, tile, partial, driver, process_bytes())
-    return planned, need, threads_that_fit(need, limit, min(thread_count(), len(planned.partitions)), what)
+    return 8 * (2 * length * d + d * width + 3 * length * n_clusters * (width + 3))
 
 
 def refuse_genotypes(source: Source) -> None:
@@ -148,11 +114,9 @@ def log_joint(
             f"{source.name}: X has {d} features, but the mixture was fitted on {len(scaling.mean)} features; "
             "give the same features in the same order"
         )
-    planned, _, threads = fit_in(source, K, width, 0, 8 * 3 * n * K, memory_limit(memory), "the density")
-    matrix = Matrix(
-        source, 0, np.dtype(np.float64), "error", None, scaling, planned.partitions, planned.slab_length
-    )  # fmt: skip
-    sweeps = Sweeps(matrix, threads, progress)
+    needs = Needs(0, _tile_bytes(source, K, width), driver=8 * 3 * n * K)
+    planned = plan_sweeps(source, needs, Budget.of(memory), "the density", dtype=np.dtype(np.float64))
+    sweeps = planned.over(source, "error", None, scaling, progress)
     with curing_gaps(CURE):
         pieces, _ = sweeps.run(LogJoint(mixture), "density", check=True)
     return np.concatenate(pieces)

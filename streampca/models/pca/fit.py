@@ -17,8 +17,8 @@ from streampca.progress import Progress, logger, silent
 from streampca.solvers.base import PROBE_TOL, NeedsFloat64, SamplesLeftOut, Solution, Wanted, left_out, total_variance
 from streampca.solvers.choose import Plan, check_components, plan
 from streampca.sources import Axis, Source
-from streampca.sweep.matrix import Matrix, tile_dtype
-from streampca.sweep.memory import cut, footprint, memory_limit, process_bytes, thread_count, threads_that_fit
+from streampca.sweep.matrix import tile_dtype
+from streampca.sweep.memory import Budget, Needs, plan_sweeps
 from streampca.sweep.scaling import Scaling
 from streampca.sweep.statistics import CrossProduct, Projection, Statistic
 from streampca.sweep.sweep import Sweeps
@@ -58,7 +58,7 @@ def plan_pca(
     options = resolve(options, source)
     wanted = wanted_components(options, source.shape)
     return plan(
-        source, wanted.n_components, options.solver, options.tol, memory_limit(memory), options.random_state,
+        source, wanted.n_components, options.solver, options.tol, Budget.of(memory), options.random_state,
         keep_scatter=keep_scatter, extra_sweeps=extra_sweeps,
     )  # fmt: skip
 
@@ -169,16 +169,16 @@ def fit_pca(
     Parameters
     ----------
     source, options : the data and the options of PCA.
-    memory : limit, as "600MB" or in bytes; half of the available memory by default.
+    memory : limit, as "600MB" or in bytes, or a `Budget`; half of the available memory by default.
     progress : called with a `Step` when a partition is done.
     extra_sweeps : sweeps that follow the fit, which the choice of the solver takes into account.
     keep_scatter : keep the scatter matrix, for merging, if the solver forms it.
     """
-    started = time.monotonic()
+    started, memory = time.monotonic(), Budget.of(memory)
     chosen = plan_pca(source, options, memory=memory, extra_sweeps=extra_sweeps, keep_scatter=keep_scatter)
     resolved = resolve(options, source)
     wanted = wanted_components(resolved, source.shape)
-    sweeps = Sweeps(chosen.matrix(source, resolved.scale, resolved.missing), chosen.threads, progress)
+    sweeps = chosen.over(source, resolved.missing, resolved.scale, progress=progress)
     full: Array | None = None
     try:
         with sweeps:
@@ -191,7 +191,7 @@ def fit_pca(
         full = error.full
     if full is not None:
         spent, n_bytes = sweeps.seconds, sweeps.bytes_read
-        # What was kept of the data goes before the next fit plans its memory.
+        # Frees the data that were kept, before the next fit keeps its own.
         del sweeps, chosen
         found, sweeps = fit_pca(
             without_sparse(source, full), options, memory=memory, progress=progress, extra_sweeps=extra_sweeps,
@@ -408,15 +408,14 @@ def project(
     check_width(source, found)
     k = len(found.components)
     axis = source.preferred_axis
-    partial = 0 if axis == 0 else 8 * source.shape[0] * (k + 1)
-    planned = cut(source, axis, partial)
-    statistic_length = Statistic().tile_length(source.shape[1 - axis], 8)
-    driver = 8 * (3 * source.shape[0] + source.shape[1]) * (k + 1)
-    need = footprint(source, planned, 8 * statistic_length * source.shape[1 - axis], partial, driver, process_bytes())
-    threads = threads_that_fit(need, memory_limit(memory), min(thread_count(), len(planned.partitions)), "projecting")
+    N = source.shape[1 - axis]
+    needs = Needs(
+        axis, 8 * N * Statistic().tile_length(N, 8), partial=0 if axis == 0 else 8 * N * (k + 1),
+        driver=8 * (3 * source.shape[0] + source.shape[1]) * (k + 1),
+    )  # fmt: skip
     tiles = np.dtype(dtype or tile_dtype(source.dtype))
-    matrix = Matrix(source, axis, tiles, missing, None, found.scaling, planned.partitions, planned.slab_length)
-    return project_matrix(Sweeps(matrix, threads, progress), found, check=True)
+    planned = plan_sweeps(source, needs, Budget.of(memory), "projecting", dtype=tiles)
+    return project_matrix(planned.over(source, missing, None, found.scaling, progress), found, check=True)
 
 
 def distances(scores: Array, squares: Array) -> Array:
@@ -437,15 +436,11 @@ def distances(scores: Array, squares: Array) -> Array:
 
 def linear_sweeps(source: Source, found: PCAFit, missing: str, memory: Any, progress: Progress) -> Sweeps:
     """Plan a sweep over samples, cut along them, each of which becomes a sample again."""
-    d, k = source.shape[1], len(found.components)
-    planned, dtype = cut(source, 0, 0), tile_dtype(source.dtype)
-    length = Statistic().tile_length(d, dtype.itemsize)
-    rows = max(stop - start for start, stop in planned.partitions)
-    tile = length * (dtype.itemsize * (2 * d + k) + 2 * 8 * d) + 2 * dtype.itemsize * rows * d
-    need = footprint(source, planned, tile, 0, 8 * 2 * d * (k + 2), process_bytes())
-    threads = threads_that_fit(need, memory_limit(memory), min(thread_count(), len(planned.partitions)), "denoising")
-    matrix = Matrix(source, 0, dtype, missing, None, found.scaling, planned.partitions, planned.slab_length)
-    return Sweeps(matrix, threads, progress)
+    d, k, itemsize = source.shape[1], len(found.components), tile_dtype(source.dtype).itemsize
+    tile = Statistic().tile_length(d, itemsize) * (itemsize * (2 * d + k) + 2 * 8 * d)
+    needs = Needs(0, tile, row=2 * itemsize * d, driver=8 * 2 * d * (k + 2))
+    planned = plan_sweeps(source, needs, Budget.of(memory), "denoising")
+    return planned.over(source, missing, None, found.scaling, progress)
 
 
 def project_matrix(

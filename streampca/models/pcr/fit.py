@@ -28,6 +28,7 @@ from streampca.solvers.folds.dense import Design, FoldSolution
 from streampca.solvers.folds.least_squares import least_squares_path
 from streampca.sources import Axis, Source
 from streampca.sources.genotypes import TEXT
+from streampca.sweep.memory import Budget
 from streampca.sweep.sweep import Sweeps, one_blas_thread
 
 # Squared distance of the samples used from the centre, beside their largest variance, that costs half the digits.
@@ -99,10 +100,10 @@ def fit_pcr(
     source, options, targets : the data, the options, and what to predict.
     memory, progress : as for `fit_pca`.
     """
-    started = time.monotonic()
+    started, memory = time.monotonic(), Budget.of(memory)
     design = design_of(options, targets, source.shape[1])
     chosen, pca = plan_pcr(source, options, targets, memory=memory), resolve(pca_options(options), source)
-    matrix = chosen.matrix(source, pca.scale, pca.missing)
+    matrix = chosen.matrix(source, pca.missing, pca.scale)
     if not (design.training(None).all() or matrix.fills or source.is_genotypes):
         if matrix.axis == 1 and matrix.scale != "patterson":
             matrix = replace(matrix, used=design.training(None))

@@ -17,7 +17,7 @@ from streampca.solvers.choose import Plan
 from streampca.solvers.folds.choose import fold_plan
 from streampca.solvers.folds.dense import Design
 from streampca.sources import Source
-from streampca.sweep.memory import memory_limit
+from streampca.sweep.memory import Budget
 
 DEFAULT_COMPONENTS = 20
 
@@ -154,6 +154,6 @@ def plan_pcr(source: Source, options: PCROptions, targets: Targets, *, memory: A
     design, resolved = design_of(options, targets, source.shape[1]), resolve(pca_options(options), source)
     fills = resolved.missing == "mean" and source.dtype.kind == "f"
     return fold_plan(
-        source, design.k, design.n_folds, design.others.shape[1], options.solver, options.tol, memory_limit(memory),
+        source, design.k, design.n_folds, design.others.shape[1], options.solver, options.tol, Budget.of(memory),
         options.random_state, fills,
     )  # fmt: skip

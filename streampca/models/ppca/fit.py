@@ -25,7 +25,7 @@ from streampca.models.pca.fit import (
 from streampca.models.pca.options import PCAOptions
 from streampca.models.ppca.choose import Choice, bic, closed_likelihood, evidence, simplest
 from streampca.models.ppca.options import FactorAnalysisOptions, PPCAOptions
-from streampca.models.ppca.plan import latent_sweeps, plan_em, process_before
+from streampca.models.ppca.plan import latent_sweeps, plan_em
 from streampca.progress import Progress, logger, silent
 from streampca.solvers.choose import Plan
 from streampca.solvers.em.factors import Factors, Known, Posterior
@@ -34,7 +34,7 @@ from streampca.solvers.em.statistics import infer, infer_all
 from streampca.sources import Axis, Source
 from streampca.sources.wrappers import HeldOut, as_float64
 from streampca.sweep.matrix import tile_dtype
-from streampca.sweep.memory import Cut, Footprint
+from streampca.sweep.memory import Budget, SweepPlan
 from streampca.sweep.scaling import Scaling
 from streampca.sweep.sweep import Sweeps, active_client, one_blas_thread
 
@@ -91,26 +91,24 @@ def plan_ppca(
         source, start_options(options, "mean", count), memory=memory, extra_sweeps=extra_sweeps,
         keep_scatter=options.per_feature_noise,
     )  # fmt: skip
-    _, need, threads = check_memory(source, options, memory)
+    em = check_memory(source, options, memory)
     if options.method == "closed":
         return planned
     each = f"EM, if needed, one sweep per iteration, {EM_SWEEPS} assumed"
     more = " for each number of components tried" if options.n_components == "auto" else ""
     return replace(
-        planned, peak_bytes=max(planned.peak_bytes, need.peak(threads)), sweeps=planned.sweeps + EM_SWEEPS,
-        reason=f"{planned.reason}; {each}{more}",
+        planned, peak_bytes=max(planned.peak_bytes, em.peak_bytes - em.resident_bytes),
+        sweeps=planned.sweeps + EM_SWEEPS, reason=f"{planned.reason}; {each}{more}",
     )  # fmt: skip
 
 
-def check_memory(
-    source: Source, options: PPCAOptions | FactorAnalysisOptions, memory: Any
-) -> tuple[Cut, Footprint, int]:
-    """Raise `MemoryLimitError` if EM does not fit the limit; return its cut, memory and threads."""
+def check_memory(source: Source, options: PPCAOptions | FactorAnalysisOptions, memory: Any) -> SweepPlan:
+    """Plan the sweeps of EM; raise `MemoryLimitError` if they do not fit."""
     holds_out = options.n_components == "auto" and options.criterion in ("auto", "heldout")
     gaps = holds_out or (options.missing == "model" and options.method != "closed" and source.dtype.kind == "f")
     count = component_count(options.n_components, source)
     try:
-        return plan_em(source, count, gaps, tile_dtype(source.dtype).itemsize, memory)
+        return plan_em(source, count, gaps, tile_dtype(source.dtype), Budget.of(memory))
     except MemoryLimitError as error:
         if not gaps or source.is_genotypes:
             raise
@@ -229,7 +227,7 @@ class Run:
     """Options of a fit, and how it runs."""
 
     options: PPCAOptions | FactorAnalysisOptions
-    memory: Any
+    memory: Budget
     progress: Progress
 
     def fit_pca(self, source: Source, missing: str, count: int) -> tuple[PCAFit, Sweeps]:
@@ -271,11 +269,10 @@ def fit_ppca(
     source, options : the data, and the options of the model, which select it.
     memory, progress : as for `fit_pca`.
     """
-    started = time.monotonic()
+    started, memory = time.monotonic(), Budget.of(memory)
     most = component_count(options.n_components, source)
     check_memory(source, options, memory)
     request = Run(options, memory, progress)
-    process = process_before(options.missing == "model" and source.dtype.kind == "f")
     spent = Spent()
     found, sweeps = _components(source, request, most, spent)
     spent.add(found.sweep_seconds, found.bytes_read)
@@ -296,7 +293,7 @@ def fit_ppca(
         return _fit_in_float64(source, request, spent)
     method = "em" if gaps or own or request.options.method == "em" else "closed"
     start, scaling, squares = _observed_units(found, start, scaling, request)
-    swept = latent_sweeps(source, start.n_components, gaps, scaling, dtype, request.memory, request.progress, process)
+    swept = latent_sweeps(source, start.n_components, gaps, scaling, dtype, request.memory, request.progress)
     if method == "closed":
         value = closed_likelihood(*_likely(found), found.n_samples, len(found.mean))
         fit = Fit(start, _shrunk(found, start), (value,), 0.0, 0, found.converged)
@@ -305,7 +302,7 @@ def fit_ppca(
         fit = _fit_em(swept, start, found, squares, gaps, request)
         if _too_little(fit.factors, dtype, source):
             spent.add(swept.seconds, swept.bytes_read)
-            # What was kept of the data goes before the next fit plans its memory.
+            # Frees the data that were kept, before the next fit keeps its own.
             del swept, fit, found
             return _fit_in_float64(source, request, spent)
         with one_blas_thread:
@@ -525,7 +522,7 @@ def _inferring(
         )
     gaps = missing == "model" and source.dtype.kind == "f"
     dtype = np.result_type(tile_dtype(source.dtype), latent.tile_dtype)
-    sweeps = latent_sweeps(source, latent.n_components, gaps, latent.scaling, dtype, memory, progress)
+    sweeps = latent_sweeps(source, latent.n_components, gaps, latent.scaling, dtype, Budget.of(memory), progress)
     with curing_gaps(CURE), sweeps:
         yield sweeps, gaps
 

@@ -65,7 +65,7 @@ def measure(plan: Plan, data: Source, scale: str | None, missing: str, threads: 
         n = int(n_full * (CALIBRATION_BYTES / (need.task + 4 * need.partial)) ** (1 / power))
         data = _shortened(data, plan.cut.axis, n)
     grown = (n_full / n) ** power
-    bare = replace(plan, resident_bytes=0).matrix(data, scale, missing)
+    bare = replace(plan, resident_bytes=0).matrix(data, missing, scale)
     statistic = statistic_of(solver, n, plan.dtype)
     assert statistic is not None
     with one_blas_thread:
@@ -73,7 +73,7 @@ def measure(plan: Plan, data: Source, scale: str | None, missing: str, threads: 
         row, first, loading = _row_seconds(bare, statistic, threads, merge)
         kept = plan.resident_bytes / max(1, plan.sweep_bytes)
         if kept and n == n_full and not dense:
-            fast, _, _ = _row_seconds(plan.matrix(data, scale, missing), statistic, threads, merge)
+            fast, _, _ = _row_seconds(plan.matrix(data, missing, scale), statistic, threads, merge)
             row = (1 - kept) * row + kept * fast
         last = 0.0
         if plan.cut.axis == 0 or not getattr(solver, "keep_rows", False):

@@ -25,13 +25,13 @@ from streampca.run.costs.measuring import measure, measure_tasks, statistic_of
 from streampca.run.costs.sizes import Network, Sizes, driver_bytes, network_of, sizes_of, worker_bytes
 from streampca.run.costs.times import NETWORK_RATE, Crew, Rates, Times, times_of
 from streampca.run.engine import threads_of
-from streampca.run.fit import fit_job, open_data
+from streampca.run.fit import FitTask, fit_job, open_data
 from streampca.solvers.choose import Plan
 from streampca.solvers.krylov import WARM_SWEEPS, Krylov
 from streampca.sources import Source
 from streampca.sources.filters import Filter
 from streampca.sources.shape_only import on_paper
-from streampca.sweep.memory import memory_limit, show_bytes
+from streampca.sweep.memory import Budget, show_bytes
 
 # After a warm start, genotypes with clear structure mostly take no more sweeps than this.
 FEW_SWEEPS = 4
@@ -181,7 +181,7 @@ def planned(config: Config) -> Costs:
     settings = config.engine
     with dask.config.set(num_workers=threads_of(settings)):
         data = _data(config)
-        job = fit_job(data, config, memory_limit(settings.memory_limit))
+        job = fit_job(data, config, Budget.of(settings.memory_limit, FitTask.baseline))
         plan = config.kind.function("plan")(job)
     return costs(job, plan, settings.kind, _workers(settings, plan.threads), on_paper=config.data.shape is not None)
 
@@ -207,8 +207,8 @@ def costs(job: FitJob, plan: Plan, kind: str, workers: int, on_paper: bool = Fal
     data, need = job.source, plan.need
     options = job.options if isinstance(job.options, PCAOptions) else None
     if isinstance(job.options, (PPCAOptions, FactorAnalysisOptions)):
-        _, em, _ = check_memory(data, job.options, job.memory_limit)
-        need = max(need, em, key=lambda each: each.peak(plan.threads))
+        em = check_memory(data, job.options, job.memory_limit)
+        need = max(need, em.need, key=lambda each: each.peak(plan.threads))
         if job.options.method == "closed":
             options = start_options(job.options, "mean", component_count(job.options.n_components, data))
     if workers:

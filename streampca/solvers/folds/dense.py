@@ -22,10 +22,12 @@ import numpy as np
 from streampca._typing import Array
 from streampca.solvers.base import Wanted, is_null, know_scaling, shortfall
 from streampca.solvers.certificate import Errors, certify_matrix, chain_of, float64_floor
+from streampca.solvers.cost import EIGH_RATE, SCATTER_RATE, Cost, Problem
 from streampca.solvers.dense import TOO_SMALL, leading_pairs
 from streampca.solvers.folds.sums import FoldScatter, learn_sums
+from streampca.sweep.memory import Needs, show_bytes
 from streampca.sweep.scaling import Scaling
-from streampca.sweep.statistics import Moments, Projection, Scatter, Statistic, symmetric
+from streampca.sweep.statistics import STRIP, Moments, Projection, Scatter, Statistic, symmetric
 from streampca.sweep.sweep import Sweeps
 
 
@@ -164,6 +166,28 @@ def trained_on(
 class FoldScatters:
     """Scatter matrices of the folds in one sweep, then `eigh` of each training set's, in memory."""
 
+    @classmethod
+    def cost(cls, problem: Problem) -> Cost:
+        """Return the cost: one sweep, one scatter a fold. Rates are those of float32; float64 takes twice as long."""
+        (n, d), k, folds = problem.source.shape, problem.k or 0, problem.n_folds
+        width, length = d + problem.n_others, Scatter().tile_length(d, 8)
+        partial = 8 * (max(1, folds) * width**2 + 2 * (folds + 2) * d)
+        needs = Needs(
+            0,
+            # The rows of one fold, with covariates and targets, and a product of strips.
+            tile=8 * (length * d + length * width + min(width, STRIP) * width),
+            partial=partial,
+            # Sums of a training set, S, the workspace of `eigh`, and the moments of the samples held out.
+            driver=8 * (5 * width**2 + 3 * width * k),
+            held=problem.tables_bytes,
+        )
+        sweeps = 1 + problem.fills
+        seconds = problem.read_seconds * sweeps + 2 * n * width**2 / SCATTER_RATE
+        seconds += (folds + 1) * 4 / 3 * d**3 / EIGH_RATE
+        each = f" for each of {folds} folds" if folds else ""
+        reason = f"the covariance, {width} x {width}{each}, takes {sweeps} sweep(s) and {show_bytes(partial)}"
+        return Cost(cls(), "covariance", needs, sweeps, seconds, reason)
+
     def solve(self, sweeps: Sweeps, design: Design) -> FoldSolution:
         """Return the components and moments of all training sets."""
         learnt = learn_sums(sweeps, FoldScatter(design.folds, design.parts, design.others), "covariances of the folds")
@@ -228,6 +252,21 @@ def _projected(R: Array, V: Array) -> Array:
 @dataclass(frozen=True)
 class FoldGram:
     """The Gram matrix in one sweep, `eigh` of each training set's part of it, and a sweep for the components."""
+
+    @classmethod
+    def cost(cls, problem: Problem) -> Cost:
+        """Return the cost: one Gram matrix for all training sets, and a sweep for the components."""
+        (n, d), k = problem.source.shape, problem.k or 0
+        partial = 8 * n * n
+        needs = Needs(
+            1, 8 * n * (Scatter().tile_length(n, 8) + min(n, STRIP)), partial=partial,
+            driver=2 * partial + 8 * n * (4 * k + 3 * problem.n_others) + problem.components_bytes(more=1),
+            after=problem.after_bytes(more=2), held=problem.tables_bytes,
+        )  # fmt: skip
+        seconds = 2 * problem.read_seconds + 2 * d * n * n / SCATTER_RATE
+        seconds += (problem.n_folds + 1) * 4 / 3 * n**3 / EIGH_RATE
+        what = f"the n x n Gram matrix, {n} x {n}, holds all training sets"
+        return Cost(cls(), "gram", needs, 2, seconds, f"{what} and takes one sweep and {show_bytes(partial)}")
 
     def solve(self, sweeps: Sweeps, design: Design) -> FoldSolution:
         """Return the components and moments of all training sets."""

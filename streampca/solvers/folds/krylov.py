@@ -17,7 +17,7 @@ A training set whose certificates are within the tolerance drops out of the bloc
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ import numpy as np
 from streampca._typing import Array
 from streampca.solvers.base import first_sweep, shortfall
 from streampca.solvers.certificate import certify
+from streampca.solvers.cost import PRODUCT_RATE, Cost, Problem, block_size
 from streampca.solvers.dense import TOO_SMALL
 from streampca.solvers.folds.dense import (
     Design,
@@ -37,7 +38,8 @@ from streampca.solvers.folds.dense import (
     trained_on,
 )
 from streampca.solvers.folds.sums import FoldSums, learn_sums
-from streampca.solvers.krylov import Basis, Krylov, limited
+from streampca.solvers.krylov import WARM_ROWS, Basis, Krylov, basis_length, expected_sweeps, limited
+from streampca.sweep.memory import Needs, footprint
 from streampca.sweep.statistics import Moments, Product, Statistic, add_product
 from streampca.sweep.sweep import Sweeps
 
@@ -153,6 +155,33 @@ class FoldKrylov:
     warm_start: bool = False
     seed: int | np.random.SeedSequence | None = 0
     max_sweeps: int = 200
+
+    @classmethod
+    def cost(cls, problem: Problem) -> Cost:
+        """Return the cost, with bases that take a fixed share of the limit together."""
+        N, axis, k, sets = problem.n_full, problem.axis, problem.k or 0, problem.n_folds + 1
+        length, b = Statistic().tile_length(N, 8), min(block_size(k), N)
+        wide, least = sets * b, min(N, k + 2 * b)
+        # Next to the bases: the wide block in both types, its product, residual and factors, and Ritz vectors.
+        others = 8 * N * (4 * wide + sets * k + 3 * b + sets * least)
+        others += problem.components_bytes(more=1) if axis == 1 else 8 * problem.source.shape[1] * 4 * (sets + 1)
+        needs = Needs(
+            axis, 8 * N * (length + wide) + (8 * 3 * length * (wide + problem.n_others) if axis == 0 else 0),
+            partial=8 * N * wide, driver=others, held=problem.tables_bytes,
+        )  # fmt: skip
+        room = problem.budget.limit - footprint(problem.source, needs, problem.budget)[1].peak(1)
+        basis = basis_length(problem, 8 * N * sets, least, min(N, max(least, k + 12 * b)), room)
+        needs = replace(needs, driver=needs.driver + 8 * N * sets * (basis - least), after=problem.after_bytes(more=2))
+        steps = expected_sweeps(problem, b)
+        sweeps = steps + (1 if axis == 1 else 2)
+        # Rates are those of float32; float64 takes twice as long.
+        flops = 2 * (4.0 * problem.n_block * N * wide + 8.0 * N * b * b * sets * steps)
+        warm_start = problem.source.warm_starts and problem.n_block >= WARM_ROWS * b
+        return Cost(
+            cls(b, basis, warm_start, problem.seed), "krylov", needs, sweeps,
+            sweeps * (problem.read_seconds + flops / PRODUCT_RATE),
+            f"blocks of {sets} x {b} need about {sweeps} sweeps, and bases of {N} x {basis} for {sets} training sets",
+        )  # fmt: skip
 
     def solve(self, sweeps: Sweeps, design: Design) -> FoldSolution:
         """Return the components and moments of all training sets."""

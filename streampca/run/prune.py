@@ -48,7 +48,7 @@ class PruneTask(Task):
         super().check()
         list_paths(self._source, self.prefix, overwrite=True)
 
-    def execute(self, place: Path, memory_limit: int, progress: Progress) -> None:  # noqa: ARG002
+    def execute(self, place: Path, budget: Budget, progress: Progress) -> None:  # noqa: ARG002
         """Prune and write the lists."""
         source = filtered(self._source)
         self.kept = prune(source, **self.pruning, progress=progress)

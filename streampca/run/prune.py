@@ -10,6 +10,7 @@ from streampca.progress import Progress
 from streampca.run.config.blocks import Data, Filter
 from streampca.run.fit import open_data
 from streampca.run.task import Blocks, Task
+from streampca.sweep.memory import Budget
 
 
 class PruneTask(Task):

@@ -23,14 +23,14 @@ from streampca.errors import InputError
 def demo(example: str, out: Path, memory: str, table: Path | None, images: Path | None, quiet: bool) -> None:
     """Run an example: groups, genotypes, digits, faces, a table with missing values, or kernels; draw its figures."""
     # Demonstrations load matplotlib and scikit-learn.
-    from streampca.demos import STORIES, Teller
+    from streampca.demos import DEMOS, Demo
 
     for option, given, taker in (("--table", table, "missing"), ("--images", images, "faces")):
         if given is not None and example != taker:
             raise InputError(f"{option} is for `demo {taker}`, not for `demo {example}`; remove it")
     out.mkdir(parents=True, exist_ok=True)
     with shown_progress(quiet) as progress:
-        *pictures, page = STORIES[example](Teller(out, click.echo, progress, memory, table, images))
+        *pictures, page = DEMOS[example](Demo(out, click.echo, progress, memory, table, images))
     if (out / f"{example}.pca.zarr").exists():
         print_result(out / f"{example}.pca.zarr", as_json=False)
     for picture in pictures:

@@ -20,7 +20,9 @@ from streampca.cli.options import FlagCommand, existing, stem
 def denoise(result: Path, source: str, out: Path | None, picture: Path | None, as_json: bool, **values: Any) -> None:
     """Project the samples of SOURCE on the components of RESULT, of pca or kpca, and map them back."""
     # matplotlib is optional and slow to load.
-    from streampca.report.plots import check_picture, draw_samples
+    from streampca.report import check_picture
+    from streampca.report.images import image_rows
+    from streampca.report.printing import draw_items
 
     if picture is not None:
         check_picture(picture)
@@ -29,7 +31,8 @@ def denoise(result: Path, source: str, out: Path | None, picture: Path | None, a
     if picture is not None:
         count, sizes = min(10, task.source.shape[0]), task.source.features.sizes
         before, _ = task.source.read(slice(0, count), slice(0, task.source.shape[1]))
-        draw_samples({"given": before.reshape(count, *sizes), "denoised": first_rows(target, count)}, picture)
+        rows = {"given": before.reshape(count, *sizes), "denoised": first_rows(target, count)}
+        draw_items([[image_rows(rows)]], picture)
         task.facts["picture"] = str(picture)
     n, d = task.source.shape
     print_summary(task, "denoised", [("samples", f"{n} x {d} features, by {task.fitted.attrs['kind']}")], as_json)

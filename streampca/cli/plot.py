@@ -29,9 +29,7 @@ FIGURES = ["overview", "scores", "scree", "certificates", "error", "loadings", "
 def plot(result: str, figure: str, labels: str | None, pcs: str | None, out: Path | None, overwrite: bool) -> None:
     """Draw a figure of RESULT for print; components are images or maps."""
     # matplotlib and xarray are slow to load.
-    from streampca.report.plots import check_picture
-    from streampca.report.print_figures import draw_figure
-    from streampca.report.print_images import draw_gallery
+    from streampca.report import check_picture, draw_figure
     from streampca.results.store import load
 
     pair = _pair(figure, pcs)
@@ -42,12 +40,9 @@ def plot(result: str, figure: str, labels: str | None, pcs: str | None, out: Pat
     if target.exists() and not overwrite:
         raise InputError(f"{target}: exists already; choose another --out or add --overwrite")
     fitted = load(result)
-    if figure == "components":
-        draw_gallery(fitted, target)
-    else:
-        table, names = read_labels(fitted, labels)
-        name, values = _column(fitted, table, names)
-        draw_figure(fitted, figure, target, values=values, name=name, pair=pair)
+    table, names = read_labels(fitted, labels)
+    name, values = _column(fitted, table, names)
+    draw_figure(fitted, figure, target, values=values, name=name, pair=pair)
     click.echo(f"picture: {target}")
 
 

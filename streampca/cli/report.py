@@ -29,7 +29,7 @@ def report(result: str, labels: str | None, out: Path | None, title: str, overwr
     """Write RESULT as one HTML page that needs no network."""
     # The page and xarray are slow to load.
     from streampca.report import write_report
-    from streampca.report.columns import columns_of
+    from streampca.report.samples import columns_of
     from streampca.results.store import load
 
     fitted = load(result)

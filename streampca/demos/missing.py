@@ -1,56 +1,59 @@
-"""The story of missing values: a small table before and after a fifth of it is removed."""
+"""Missing values: the plane of a small table before and after a fifth of its values is removed."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import numpy as np
+from sklearn.datasets import load_wine
 
-from streampca.demos.base import Teller
+from streampca._typing import Array
+from streampca.demos.base import Demo
 from streampca.errors import InputError
+from streampca.models.pca.estimator import PCA
+from streampca.models.ppca.estimator import PPCA
 from streampca.models.ppca.options import PPCAOptions
-from streampca.report.plots import draw_planes
+from streampca.report.printing import Scatter, draw_items
 from streampca.results.fit import fit_to_store
 
-# Share of the values that is taken away.
-REMOVED = 0.2
+REMOVED = 0.2  # share of the values that are removed
 
 
-def demo_missing(teller: Teller) -> list[Path]:
+def demo_missing(demo: Demo) -> list[Path]:
     """Remove a fifth of the values of a small table, and draw the plane before and after.
 
-    After Tipping & Bishop (1999), section 4.1, who did so with Ripley's 38 tobamoviruses. Their table is not part of
-    this package; give it as a file of numbers, or see the same of the wines that come with scikit-learn.
+    After Tipping & Bishop (1999), section 4.1, who used Ripley's 38 tobamoviruses. Their table is not part of this
+    package; give it as a file of numbers. The default is scikit-learn's wines.
     """
-    from streampca.models.pca.estimator import PCA
-    from streampca.models.ppca.estimator import PPCA
-
-    X, groups, name = _small_table(teller.table)
+    X, groups, name = _small_table(demo.table)
     removed = np.where(np.random.default_rng(0).random(X.shape) < REMOVED, np.nan, X)
-    whole, partial = PPCA(2, scale="unit"), PPCA(2, scale="unit", tol=1e-5)
-    first, second = whole.fit_transform(X), partial.fit_transform(removed)
-    filled = PCA(2, scale="unit", missing="mean", whiten=True).fit_transform(removed)
-    deviations = partial.result_["score_deviation"].values
-    planes: dict[str, tuple[np.ndarray, np.ndarray | None]] = {"all values": (first, None)}
-    for what, points, widths in (
-        (f"{np.isnan(removed).mean():.0%} removed, PPCA by EM", second, deviations),
-        (f"{np.isnan(removed).mean():.0%} removed, at the mean, PCA", filled, None),
-    ):
-        turned, likeness = _turned(points, first)
-        planes[f"{what}: r = {likeness:.3f}"] = (turned, widths)
-        teller.say(f"{what}: correlation with the plane of all values {likeness:.3f}")
-    picture, result = teller.folder / "missing.png", teller.folder / "missing.ppca.zarr"
-    draw_planes(planes, groups, picture, f"{name}: {X.shape[0]} samples x {X.shape[1]} features")
-    source = teller.store("missing", removed, ("feature",), groups)
+    ppca = PPCA(2, scale="unit", tol=1e-5)
+    complete, by_ppca = PPCA(2, scale="unit").fit_transform(X), ppca.fit_transform(removed)
+    by_pca = PCA(2, scale="unit", missing="mean", whiten=True).fit_transform(removed)
+    colours = np.zeros(len(X), int) if groups is None else groups
+    planes: list[tuple[str, Array, Array | None]] = [("all values", complete, None)]
+    share = f"{np.isnan(removed).mean():.0%} removed"
+    deviations = ppca.result_["score_deviation"].values
+    for title, points, widths in ((f"{share}, PPCA by EM", by_ppca, deviations),
+                                  (f"{share}, replaced by the mean, PCA", by_pca, None)):  # fmt: skip
+        rotated, correlation = _rotated(points, complete)
+        planes.append((f"{title}: r = {correlation:.3f}", rotated, widths))
+        demo.echo(f"{title}: correlation with the plane of all values {correlation:.3f}")
+    items = [
+        Scatter(points, title, "score 1", "score 2", colours, annotate="points", equal=True,
+                ellipses=None if widths is None else (np.arange(len(points)), widths))
+        for title, points, widths in planes
+    ]  # fmt: skip
+    picture, result = demo.folder / "missing.png", demo.folder / "missing.ppca.zarr"
+    draw_items([items], picture, f"{name}: {X.shape[0]} samples x {X.shape[1]} features")
+    source = demo.store("missing", removed, ("feature",), groups)
     fit_to_store(PPCAOptions(n_components=2, scale="unit", tol=1e-5), source, result)
-    return [picture, teller.page(result, f"{name}, {REMOVED:.0%} removed")]
+    return [picture, demo.page(result, f"{name}, {REMOVED:.0%} removed")]
 
 
-def _small_table(path: Path | None) -> tuple[np.ndarray, np.ndarray | None, str]:
-    """Return a table of numbers, groups of its rows if known, and its name."""
+def _small_table(path: Path | None) -> tuple[Array, Array | None, str]:
+    """Return a table of numbers, the groups of its rows if known, and its name."""
     if path is None:
-        from sklearn.datasets import load_wine
-
         wine = load_wine()
         return wine.data, wine.target, "scikit-learn's wines"
     try:
@@ -58,9 +61,9 @@ def _small_table(path: Path | None) -> tuple[np.ndarray, np.ndarray | None, str]
         first = 0 if all(_is_number(cell) for cell in lines[0]) else 1
         X = np.array([[float(cell) for cell in line] for line in lines[first:]])
     except (ValueError, IndexError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: is not a table of numbers, one sample in each line ({error})") from error
+        raise InputError(f"{path}: is not a table of numbers with one sample per line ({error})") from error
     if X.ndim != 2 or min(X.shape) < 4:
-        raise InputError(f"{path}: a table of 4 x 4 or more is needed, got {' x '.join(map(str, X.shape))}")
+        raise InputError(f"{path}: the table must be 4 x 4 or larger, got {' x '.join(map(str, X.shape))}")
     return X, None, path.stem
 
 
@@ -72,8 +75,8 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _turned(points: np.ndarray, like: np.ndarray) -> tuple[np.ndarray, float]:
-    """Return points turned to lie like others (Procrustes), and the correlation of the two then."""
-    U, _, Vt = np.linalg.svd(points.T @ like)
-    turned = points @ (U @ Vt)
-    return turned, float(np.corrcoef(turned.ravel(), like.ravel())[0, 1])
+def _rotated(points: Array, target: Array) -> tuple[Array, float]:
+    """Return points rotated onto a target (Procrustes), and the correlation of the two."""
+    U, _, Vt = np.linalg.svd(points.T @ target)
+    rotated = points @ (U @ Vt)
+    return rotated, float(np.corrcoef(rotated.ravel(), target.ravel())[0, 1])

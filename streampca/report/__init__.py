@@ -1,5 +1,6 @@
-"""A result as one page to look at: scores, spectrum, loadings, and where they come from, in a file of its own."""
+"""The report page and the printed figures of a result."""
 
 from streampca.report.page import write_report
+from streampca.report.printing import check_picture, draw_figure
 
-__all__ = ["write_report"]
+__all__ = ["check_picture", "draw_figure", "write_report"]

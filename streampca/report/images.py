@@ -1,26 +1,31 @@
-"""Components that are images or fields, as PNG inside the page."""
+"""Components and samples that are images or fields, as pixels."""
 
 from __future__ import annotations
 
 import base64
 import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from PIL import Image
 
 from streampca._typing import Array
-from streampca.report.markup import Html, element, joined, number, percent
+from streampca.errors import InputError
+from streampca.results.wording import capitalised, number, percent
 
 if TYPE_CHECKING:
     import xarray
 
-
-MOST_IMAGES = 49
-# Larger images are made smaller by means of blocks.
-MOST_PIXELS = 240
-LATITUDES, LONGITUDES = ("lat", "latitude", "nav_lat"), ("lon", "longitude", "nav_lon")
+MAX_IMAGES = 49  # components of a gallery; with the mean they fill five rows of ten
+MAX_PIXELS = 240  # larger images are reduced by block means
+SPAN = 99.5  # percentage of the pixels within the colour scale; the largest values are clipped
+ACROSS = ("x", "lon", "longitude", "nav_lon", "column", "easting")
+COMPASS = {"lat": "NS", "latitude": "NS", "nav_lat": "NS", "lon": "EW", "longitude": "EW", "nav_lon": "EW"}
 CHANNELS = ("channel", "channels", "band", "bands", "color", "colour", "rgb", "c")
-# Blue, white, red: from the least value to the largest, both equally far from nothing.
+GREYS = np.array([(0, 0, 0), (255, 255, 255)], float)
+# Blue, white, red.
 DIVERGING = np.array(
     [(5, 48, 97), (33, 102, 172), (67, 147, 195), (146, 197, 222), (209, 229, 240), (247, 247, 247),
      (253, 219, 199), (244, 165, 130), (214, 96, 77), (178, 24, 43), (103, 0, 31)], float,
@@ -31,122 +36,200 @@ VIRIDIS = np.array(
 )  # fmt: skip
 
 
-def image_dims(dims: tuple[str, ...], sizes: tuple[int, ...]) -> tuple[str, str, str | None] | None:
-    """Return which dimensions are rows, columns and colours of an image; None if features are no images."""
-    if len(dims) == 2 and min(sizes) > 1:
-        return dims[0], dims[1], None
+@dataclass(frozen=True)
+class Picture:
+    """An image with its name.
+
+    Attributes
+    ----------
+    name, note : below or above it, as "PC1" and "12.3%".
+    text : describes it in words.
+    pixels : (y, x, 3) or (y, x, 4) uint8; or (n,) values from 0 to 1, drawn as a curve.
+    """
+
+    name: str
+    note: str
+    text: str
+    pixels: Array
+
+    @property
+    def uri(self) -> str:
+        """The image as a data URI."""
+        file = io.BytesIO()
+        Image.fromarray(self.pixels).save(file, "PNG", optimize=True)
+        return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode("ascii")
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """Pictures of one size, in rows.
+
+    Attributes
+    ----------
+    aspect : height of a picture over its width.
+    row_names : of each row, if rows have names.
+    field : whether the images are maps with coordinates.
+    """
+
+    pictures: list[Picture]
+    caption: str
+    columns: int
+    aspect: float
+    row_names: tuple[str, ...] = ()
+    field: bool = False
+
+
+def image_dims(dims: tuple[str, ...], sizes: tuple[int, ...]) -> tuple[str, ...] | None:
+    """Return the dimensions of an image in the order rows, columns and, for colours, channels; None if it is none."""
+    channel: tuple[str, ...] = ()
     if len(dims) == 3 and 3 in sizes:
         likely = [d for d, size in zip(dims, sizes, strict=True) if size == 3]
-        colour = next((d for d in likely if d.lower() in CHANNELS), likely[-1])
-        rest = [d for d in dims if d != colour]
-        return rest[0], rest[1], colour
-    return None
-
-
-def gallery(result: xarray.Dataset, prefix: str) -> Html | None:
-    """Return the mean and the components as images; None if features are no images."""
-    dims = tuple(str(dim) for dim in result["mean"].dims)
-    axes = image_dims(dims, tuple(result.sizes[dim] for dim in dims))
-    if axes is None:
+        channel = (next((d for d in likely if d.lower() in CHANNELS), likely[-1]),)
+    plane = [d for d in dims if d not in channel]
+    if len(plane) != 2 or not channel and min(sizes) < 2:
         return None
-    field = axes[0].lower() in LATITUDES and axes[1].lower() in LONGITUDES
-    flip = field and _rises(result, axes[0])
-    order = [axis for axis in axes if axis is not None]
-    share = result["explained_variance_ratio"].values
-    count = min(len(share), MOST_IMAGES)
-    cells = [_cell(_small(result["mean"].transpose(*order).values), "mean", "", field, flip, mean=True)]
-    for i in range(count):
-        values = _small(result["components"].isel(component=i).transpose(*order).values)
-        cells.append(_cell(values, f"{prefix}{i + 1}", percent(float(share[i])), field, flip, mean=False))
-    parts = [element("div", *cells, class_="gallery field" if field else "gallery")]
-    parts.append(_extent(result, axes[0], axes[1], field))
-    if count < len(share):
-        parts.append(element("p", f"The first {count} of {len(share)} components.", class_="quiet"))
-    return joined(parts)
+    if plane[0].lower() in ACROSS and plane[1].lower() not in ACROSS:
+        plane.reverse()
+    return (*plane, *channel)
 
 
-def _rises(result: xarray.Dataset, dim: str) -> bool:
-    if dim not in result.coords or result.sizes[dim] < 2:
-        return False
-    return bool(result[dim].values[0] < result[dim].values[-1])
+def gallery(result: xarray.Dataset, prefix: str = "PC", count: int = MAX_IMAGES) -> Gallery | None:
+    """Return the mean and the components as pictures; None if features are not images.
+
+    Images are grey, with 0 in the middle; fields over coordinates are red above 0 and blue below, with increasing
+    coordinates up. A feature that is missing in all samples is blank.
+    """
+    dims = tuple(str(dim) for dim in result["mean"].dims)
+    order = image_dims(dims, tuple(result.sizes[dim] for dim in dims))
+    if order is None:
+        return None
+    edges = [_edges(result[dim].values) if dim in result.coords else None for dim in order[:2]]
+    field = edges[0] is not None and edges[1] is not None
+    flip = edges[0] is not None and field and edges[0][0] < edges[0][1]
+    mean, share = result["mean"].transpose(*order).values, result["explained_variance_ratio"].values
+    height, width = mean.shape[:2]
+    if edges[0] is not None and edges[1] is not None:
+        height, width = abs(edges[0][1] - edges[0][0]), abs(edges[1][1] - edges[1][0])
+    low, high = value_range(mean)
+    colours = (VIRIDIS, DIVERGING) if field else (GREYS, GREYS)
+    span = f"{number(low)} to {number(high)}"
+    pixels = colour_pixels(reduced(mean[::-1] if flip else mean), low, high, colours[0])
+    pictures = [Picture("mean", span if field else "", f"mean: {span}", pixels)]
+    for i in range(min(len(share), count)):
+        values = np.where(np.isnan(mean), np.nan, result["components"].isel(component=i).transpose(*order).values)
+        limit = _limit(values)
+        pixels = colour_pixels(reduced(values[::-1] if flip else values), -limit, limit, colours[1])
+        name = f"{prefix}{i + 1}"
+        text = f"{name}: from {number(-limit)} to {number(limit)}"
+        pictures.append(Picture(name, percent(float(share[i])), text, pixels))
+    caption = _caption(result, order, field)
+    if len(pictures) <= len(share):
+        caption += f" The first {len(pictures) - 1} of {len(share)} components."
+    columns = min(4 if field else 10, len(pictures))
+    return Gallery(pictures, caption, columns, float(np.clip(height / width, 0.4, 2.5)), field=field)
 
 
-def _extent(result: xarray.Dataset, up: str, across: str, field: bool) -> Html:
-    """Say how far the images reach, where coordinates tell."""
-    words = []
-    for dim, signs in ((up, "NS"), (across, "EW")):
-        if dim in result.coords and result[dim].dtype.kind in "iuf":
-            ends = (float(result[dim].values[0]), float(result[dim].values[-1]))
-            if field:
-                shown = [f"{abs(v):g}°{signs[0] if v > 0 else signs[1] if v < 0 else ''}" for v in sorted(ends)]
-            else:
-                shown = [number(v) for v in ends]
-            way = "across" if dim == across else "up" if field else "down"
-            words.append(f"{dim} from {' to '.join(shown)}, {way}")
-    text = f"{'; '.join(words)}. " if words else ""
-    text = text[:1].upper() + text[1:]
-    colours = (
-        "Blue is negative, red positive, white 0."
-        if field
-        else "Grey is 0, white positive, black negative; the mean from its least to its largest value."
-    )
-    return element("p", text, colours, class_="quiet")
+def image_rows(rows: Mapping[str, Array], *, ink: bool = False, title: str = "") -> Gallery:
+    """Return the same samples in rows with names, on the scale of the first row.
+
+    Parameters
+    ----------
+    rows : name -> (n, y, x) or (n, y, x, 3); samples of another shape are drawn as curves.
+    ink : draw large values dark.
+    """
+    first = next(iter(rows.values()))
+    images = first.ndim == 3 or (first.ndim == 4 and first.shape[3] == 3)
+    low, high = value_range(first if images else np.concatenate([v.ravel() for v in rows.values()]))
+    pictures = []
+    for values in (sample for samples in rows.values() for sample in samples):
+        if images:
+            pixels = colour_pixels(values, low, high, GREYS[::-1] if ink else GREYS)
+        else:
+            pixels = (values.ravel() - low) / ((high - low) or 1.0)
+        pictures.append(Picture("", "", "", pixels))
+    aspect = float(np.clip(first.shape[1] / first.shape[2], 0.4, 2.5)) if images else 1.0
+    return Gallery(pictures, title, len(first), aspect, tuple(rows))
 
 
-def _cell(values: Array, name: str, more: str, field: bool, flip: bool, *, mean: bool) -> Html:
-    if flip:
-        values = values[::-1]
-    finite = values[np.isfinite(values)]
-    limit = float(np.abs(finite).max(initial=0.0)) or 1.0
-    if mean:
-        low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
-        said = f"{number(low)} to {number(high)}"
-    else:
-        low, high = -limit, limit
-        said = f"from {number(-limit)} to {number(limit)}"
-    colours = (VIRIDIS if mean else DIVERGING) if field else np.array([(0, 0, 0), (255, 255, 255)], float)
-    place = png(values, low, high, colours)
-    text = f"{name}: {said}"
-    picture = element("img", src=place, alt=text, title=text, width=values.shape[1], height=values.shape[0])
-    caption = element(
-        "figcaption", element("b", name), " ", element("span", more or (said if field else ""), class_="quiet")
-    )
-    return element("figure", Html(str(picture).removesuffix("</img>")), caption)
+def reconstructions(result: xarray.Dataset, samples: Array, counts: Sequence[int]) -> dict[int, Array]:
+    """Return k -> the samples projected on the first k components, for each k that the result has, or for all.
+
+    x_k = mean + scale (V_k V_k' (x - mean) / scale)
+    """
+    mean, scale = result["mean"].values.ravel(), result["scale"].values.ravel()
+    V = result["components"].values.reshape(result.sizes["component"], -1)  # noqa: N806
+    if samples[0].size != mean.size:
+        raise InputError(f"the samples have {samples[0].size} features, the result has {mean.size}; use the same data")
+    # Missing values are replaced by the mean.
+    scores = np.nan_to_num((samples.reshape(len(samples), -1) - mean) / scale) @ V.T
+    chosen = sorted({k for k in counts if 0 < k <= len(V)} or {len(V)})
+    return {k: (scores[:, :k] @ V[:k] * scale + mean).reshape(samples.shape) for k in chosen}
 
 
-def _small(values: Array) -> Array:
-    """Return an image (y, x) or (y, x, 3) with at most so many pixels a side, by means of blocks."""
-    step = -(-max(values.shape[:2]) // MOST_PIXELS)
+def _edges(values: Array) -> tuple[float, float] | None:
+    """Return the outer edges of the first and the last cell; None unless coordinates are ordered numbers."""
+    if values.dtype.kind not in "iuf" or len(values) < 2:
+        return None
+    steps = np.diff(values.astype(np.float64))
+    if not ((steps > 0).all() or (steps < 0).all()):
+        return None
+    return float(values[0] - steps[0] / 2), float(values[-1] + steps[-1] / 2)
+
+
+def _caption(result: xarray.Dataset, order: tuple[str, ...], field: bool) -> str:
+    """Describe the range of the coordinates and the colours."""
+    if not field:
+        return "Grey is 0, white positive, black negative; the mean from its smallest to its largest value."
+    spans = []
+    for dim, direction in zip(order, ("up", "across"), strict=False):
+        ends = sorted((float(result[dim].values[0]), float(result[dim].values[-1])))
+        signs = COMPASS.get(dim.lower())
+        if signs:
+            shown = [f"{abs(v):g}\u00b0{signs[0] if v > 0 else signs[1] if v < 0 else ''}" for v in ends]
+        else:
+            shown = [number(v) for v in ends]
+        spans.append(f"{dim} from {' to '.join(shown)}, {direction}")
+    return f"{capitalised('; '.join(spans))}. Blue is negative, red positive, white 0."
+
+
+def reduced(values: Array) -> Array:
+    """Return an image (y, x) or (y, x, 3) with at most MAX_PIXELS a side, by means of blocks."""
+    step = -(-max(values.shape[:2]) // MAX_PIXELS)
     values = values.astype(np.float64)
-    if step == 1:
-        return values
     y, x = (size // step for size in values.shape[:2])
-    blocks = values[: max(y, 1) * step, : max(x, 1) * step]
-    if y == 0 or x == 0:
+    if step == 1 or y == 0 or x == 0:
         return values[::step, ::step]
-    rest = values.shape[2:]
-    blocks = blocks.reshape(y, step, x, step, *rest)
+    blocks = values[: y * step, : x * step].reshape(y, step, x, step, *values.shape[2:])
     known = np.isfinite(blocks)
     counts = known.sum(axis=(1, 3))
     sums = np.where(known, blocks, 0.0).sum(axis=(1, 3))
     return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
 
-def png(values: Array, low: float, high: float, colours: Array) -> str:
-    """Return an image as a data URI: values from low to high by a ramp of colours, or as red, green and blue."""
-    from PIL import Image
+def colour_pixels(values: Array, low: float, high: float, colours: Array) -> Array:
+    """Return pixels of an image: values from low to high by a ramp of colours, or as red, green and blue.
 
+    Values that are not finite are transparent.
+    """
     known = np.isfinite(values)
     place = np.clip((np.where(known, values, low) - low) / ((high - low) or 1.0), 0, 1)
     if values.ndim == 3:
-        rgb, seen = 255 * place, np.asarray(known.all(axis=2))
+        rgb, known = 255 * place, np.asarray(known.all(axis=2))
     else:
         at = place * (len(colours) - 1)
         rgb = np.stack([np.interp(at, np.arange(len(colours)), channel) for channel in colours.T], axis=-1)
-        seen = known
-    pixels = np.concatenate([rgb, 255.0 * seen[..., None]], axis=-1)
-    if seen.all():
-        pixels = pixels[..., :3]
-    file = io.BytesIO()
-    Image.fromarray(np.rint(pixels).astype(np.uint8)).save(file, "PNG", optimize=True)
-    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode("ascii")
+    pixels = rgb if known.all() else np.concatenate([rgb, 255.0 * known[..., None]], axis=-1)
+    return np.asarray(np.rint(pixels), np.uint8)
+
+
+def value_range(values: Array) -> tuple[float, float]:
+    """Return the smallest and the largest finite value."""
+    known = values[np.isfinite(values)]
+    return (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
+
+
+def _limit(image: Array) -> float:
+    """Return the largest absolute value of the colour scale."""
+    known = np.abs(image[np.isfinite(image)])
+    largest = float(known.max(initial=0.0))
+    return float(np.percentile(known, SPAN)) or largest if largest else 1.0

@@ -1,9 +1,8 @@
-"""Loadings along the genome, along a coordinate, or feature by feature: what a page draws of many numbers."""
+"""Select the loadings to draw: along the genome, along a coordinate, or by feature."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,30 +13,29 @@ from streampca._typing import Array
 if TYPE_CHECKING:
     import xarray
 
-
-# Ranges along the axis, of each of which the largest loading is shown; components; the largest, which are named.
-BINS, MOST_COMPONENTS, NAMED = 1500, 30, 20
-# Features that all have a bar of their own.
-BARS = 60
-# Features in memory at a time.
-BLOCK = 1 << 17
-GAP = 0.004
+BINS = 1500  # bins along the axis; the largest loading of each is shown
+MAX_COMPONENTS = 30
+NAMED = 20  # largest loadings of a component, always shown
+MAX_BARS = 60  # up to this many features each have a bar
+BLOCK = 1 << 17  # features in memory at a time
+GAP = 0.004  # between chromosomes
+SEX_AND_MT = {"X": 0, "Y": 1, "XY": 2, "MT": 3, "M": 3}
 
 
 @dataclass(frozen=True)
 class Loadings:
-    """The features that a page shows, and their loadings.
+    """The features to show and their loadings, as multiples of the root mean square of the component.
 
     Attributes
     ----------
     form : "genome", "line" or "bars".
     labels : of the features shown.
-    x : (shown,) their places from 0 to 1.
-    picks : of each component which of the features, and their loadings.
-    chromosomes : names and places where they begin and end, of genomes.
-    span : least and largest coordinate, of lines.
+    x : (shown,) their positions from 0 to 1.
+    picks : for each component, indices of the features shown, in the order of x, and their loadings.
+    chromosomes : name, start and end of each, for "genome".
+    span : smallest and largest coordinate, for "line".
     axis : name of that coordinate.
-    whole : all features are shown.
+    complete : whether all features are shown.
     """
 
     form: str
@@ -47,121 +45,107 @@ class Loadings:
     chromosomes: list[tuple[str, float, float]]
     span: tuple[float, float] | None = None
     axis: str = ""
-    whole: bool = False
+    complete: bool = False
 
-    def facts(self) -> dict[str, Any]:
-        """Return all this for a script."""
-        return {
-            "form": self.form,
-            "labels": self.labels,
-            "x": np.round(self.x, 5).tolist(),
-            "chromosomes": [list(c) for c in self.chromosomes],
-            "picks": [[i.tolist(), [float(f"{v:.5g}") for v in values.tolist()]] for i, values in self.picks],
-            "span": self.span,
-            "axis": self.axis,
-            "whole": self.whole,
-        }
+    def texts(self) -> dict[str, Any]:
+        """Return labels, and for each component the labels and values in the order in which they are drawn."""
+        picks = [[which.tolist(), [float(f"{v:.5g}") for v in values.tolist()]] for which, values in self.picks]
+        return {"labels": self.labels, "picks": picks}
 
     def top(self, component: int, count: int = 10) -> list[tuple[str, float]]:
         """Return the features with the largest loadings of a component."""
-        where, values = self.picks[component]
+        which, values = self.picks[component]
         order = np.argsort(-np.abs(values), kind="stable")[:count]
-        return [(self.labels[int(where[i])], float(values[i])) for i in order]
+        return [(self.labels[int(which[i])], float(values[i])) for i in order]
 
 
 def loadings_of(result: xarray.Dataset) -> Loadings | None:
-    """Return the loadings that a page shows, as multiples of their root mean square; None if there are none."""
+    """Select the loadings of a result to draw; None if it has none."""
     if "components" not in result or "component" not in result["components"].dims:
         return None
     components = result["components"].transpose("component", ...)
     dims = components.dims[1:]
-    count = min(components.shape[0], MOST_COMPONENTS)
     if not dims:
         return None
     if len(dims) > 1:
         components = components.stack(_feature=dims)
     size = components.shape[1]
-    genome = {"chromosome", "position"} <= set(result.coords) and result["chromosome"].dims == dims
     span: tuple[float, float] | None = None
     chromosomes: list[tuple[str, float, float]] = []
-    axis = str(dims[0]) if len(dims) == 1 else ""
+    genome = {"chromosome", "position"} <= set(result.coords) and result["chromosome"].dims == dims
     if genome:
-        x, chromosomes = _genome(result)
-        form = "genome"
+        form, (x, chromosomes) = "genome", _genome_positions(result)
     else:
-        x, span = _along(result, dims, size)
-        form = "bars" if span is None or size <= BARS else "line"
-    if form == "bars" and size <= BARS:
-        x = (np.arange(size) + 0.5) / size
-    found = _largest(components, x, count, 0 if form == "bars" and size > BARS else min(BINS, size))
-    shown = np.unique(np.concatenate([where for where, _ in found]))
-    picks = [(np.searchsorted(shown, where), values) for where, values in found]
-    labels = _variants(result, shown) if genome else _names(result, dims, shown)
-    return Loadings(form, labels, x[shown], picks, chromosomes, span, axis, len(shown) == size)
+        x, span = _positions(result, dims, size)
+        form = "line" if span is not None and size > MAX_BARS else "bars"
+    n_bins = 0 if form == "bars" and size > MAX_BARS else min(BINS, size)
+    picks = _largest(components, x, min(components.shape[0], MAX_COMPONENTS), n_bins)
+    shown = np.unique(np.concatenate([which for which, _ in picks]))
+    labels = _variant_labels(result, shown) if genome else _feature_labels(result, dims, shown)
+    drawn = []
+    for which, values in picks:
+        order = np.argsort(x[which], kind="stable")
+        drawn.append((np.searchsorted(shown, which[order]), values[order]))
+    axis = str(dims[0]) if len(dims) == 1 else ""
+    return Loadings(form, labels, x[shown], drawn, chromosomes, span, axis, len(shown) == size)
 
 
-def _blocks(components: Any, count: int) -> Iterator[tuple[int, Array]]:
-    for start in range(0, components.shape[1], BLOCK):
-        yield start, np.asarray(components[:count, start : start + BLOCK].values, np.float64)
+def _largest(components: Any, x: Array, count: int, n_bins: int) -> list[tuple[Array, Array]]:
+    """Return, for each component, the largest loading of each bin and the largest of all, over their RMS.
 
-
-def _largest(components: Any, x: Array, count: int, bins: int) -> list[tuple[Array, Array]]:
-    """Return of each component which features to show, and their loadings by their root mean square.
-
-    The largest in each bin, and the largest of all. One pass over the components, some features at a time.
+    Reads the components once, a block of features at a time.
     """
     size = components.shape[1]
-    place = np.minimum((x * bins).astype(np.int64), bins - 1) if bins else None
-    best, which = np.zeros((count, max(bins, 1))), np.full((count, max(bins, 1)), -1, np.int64)
+    bin_of = np.minimum((x * n_bins).astype(np.int64), n_bins - 1) if n_bins else None
+    best, which = np.zeros((count, max(n_bins, 1))), np.full((count, max(n_bins, 1)), -1, np.int64)
     tops: list[tuple[Array, Array]] = [(np.empty(0, np.int64), np.empty(0))] * count
     squares = np.zeros(count)
-    for start, block in _blocks(components, count):
-        block = np.where(np.isfinite(block), block, 0.0)
+    for start in range(0, size, BLOCK):
+        block = np.nan_to_num(
+            np.asarray(components[:count, start : start + BLOCK].values, np.float64), posinf=0, neginf=0
+        )
         squares += (block**2).sum(axis=1)
-        if place is not None:
-            _largest_of_bins(block, place[start : start + block.shape[1]], start, best, which)
+        if bin_of is not None:
+            _update_bins(block, bin_of[start : start + block.shape[1]], start, best, which)
         for i, values in enumerate(block):
-            most = np.argpartition(-np.abs(values), min(NAMED, len(values) - 1))[:NAMED]
-            where = np.concatenate([tops[i][0], start + most])
-            all_values = np.concatenate([tops[i][1], values[most]])
-            kept = np.argsort(-np.abs(all_values), kind="stable")[:NAMED]
-            tops[i] = where[kept], all_values[kept]
+            largest = np.argpartition(-np.abs(values), min(NAMED, len(values) - 1))[:NAMED]
+            candidates = np.concatenate([tops[i][0], start + largest]), np.concatenate([tops[i][1], values[largest]])
+            kept = np.argsort(-np.abs(candidates[1]), kind="stable")[:NAMED]
+            tops[i] = candidates[0][kept], candidates[1][kept]
     rms = np.sqrt(squares / max(size, 1))
-    found = []
+    picks = []
     for i in range(count):
-        there = which[i] >= 0
-        where, first = np.unique(np.concatenate([which[i][there], tops[i][0]]), return_index=True)
-        found.append((where, np.concatenate([best[i][there], tops[i][1]])[first] / (rms[i] or 1.0)))
-    return found
+        filled = which[i] >= 0
+        features, first = np.unique(np.concatenate([which[i][filled], tops[i][0]]), return_index=True)
+        picks.append((features, np.concatenate([best[i][filled], tops[i][1]])[first] / (rms[i] or 1.0)))
+    return picks
 
 
-def _largest_of_bins(block: Array, place: Array, start: int, best: Array, which: Array) -> None:
-    """Put the largest of each bin, with its sign, into best, and which feature it is, if it is larger than so far."""
-    order = np.argsort(place, kind="stable")
-    bins, starts = np.unique(place[order], return_index=True)
+def _update_bins(block: Array, bin_of: Array, start: int, best: Array, which: Array) -> None:
+    """Update the largest loading of each bin in place: `best` with its sign, `which` feature it is."""
+    order = np.argsort(bin_of, kind="stable")
+    bins, starts = np.unique(bin_of[order], return_index=True)
     values = block[:, order]
-    heights = np.abs(values)
-    tops = np.maximum.reduceat(heights, starts, axis=1)
+    sizes = np.abs(values)
+    largest = np.maximum.reduceat(sizes, starts, axis=1)
     run = np.repeat(np.arange(len(bins)), np.diff(starts, append=len(order)))
     for i in range(len(block)):
-        # Of several that are as large, the first.
-        highest = np.flatnonzero(heights[i] == tops[i][run])
-        at = highest[np.unique(run[highest], return_index=True)[1]]
-        larger = (tops[i] > np.abs(best[i, bins])) | (which[i, bins] < 0)
+        # The first of equal loadings.
+        ties = np.flatnonzero(sizes[i] == largest[i][run])
+        at = ties[np.unique(run[ties], return_index=True)[1]]
+        larger = (largest[i] > np.abs(best[i, bins])) | (which[i, bins] < 0)
         best[i, bins[larger]] = values[i, at[larger]]
         which[i, bins[larger]] = start + order[at[larger]]
 
 
 def _natural(name: str) -> tuple[int, int, str]:
-    """Return a key that puts 2 before 10, and both before X, Y and MT."""
+    """Sort key: 2 before 10, and both before X, Y and MT."""
     plain = re.sub("^chr", "", name, flags=re.IGNORECASE)
-    if plain.isdigit():
-        return 0, int(plain), ""
-    return 1, {"X": 0, "Y": 1, "XY": 2, "MT": 3, "M": 3}.get(plain.upper(), 4), plain
+    return (0, int(plain), "") if plain.isdigit() else (1, SEX_AND_MT.get(plain.upper(), 4), plain)
 
 
-def _genome(result: xarray.Dataset) -> tuple[Array, list[tuple[str, float, float]]]:
-    """Return the place of each variant along the genome from 0 to 1, and where chromosomes begin and end."""
+def _genome_positions(result: xarray.Dataset) -> tuple[Array, list[tuple[str, float, float]]]:
+    """Return the position of each variant along the genome from 0 to 1, and start and end of the chromosomes."""
     positions = result["position"].values.astype(np.float64)
     code: dict[str, int] = {}
     codes = np.empty(len(positions), np.int32)
@@ -170,22 +154,21 @@ def _genome(result: xarray.Dataset) -> tuple[Array, list[tuple[str, float, float
         codes[start : start + len(names)] = [code.setdefault(str(name), len(code)) for name in names]
     order = sorted(code, key=_natural)
     lengths = np.array([max(1.0, float(positions[codes == code[name]].max())) for name in order])
-    lengths /= lengths.sum()
-    wide = lengths * (1 - GAP * (len(order) - 1)) if len(order) < 100 else lengths
     gap = GAP if len(order) < 100 else 0.0
-    starts = np.concatenate([[0.0], np.cumsum(wide + gap)[:-1]])
+    widths = lengths / lengths.sum() * (1 - gap * (len(order) - 1))
+    starts = np.concatenate([[0.0], np.cumsum(widths + gap)[:-1]])
     x = np.empty(len(positions))
-    for name, start, width in zip(order, starts, wide, strict=True):
+    for name, start, width in zip(order, starts, widths, strict=True):
         here = codes == code[name]
-        # Variants without a position stand in their order.
+        # Without positions, variants are spread evenly in their order.
         at = positions[here] if positions[here].any() else np.arange(1, here.sum() + 1, dtype=float)
         x[here] = start + width * np.clip(at / at.max(), 0, 1)
-    ends = zip(order, starts.tolist(), (starts + wide).tolist(), strict=True)
-    return x, [(name, round(a, 5), round(b, 5)) for name, a, b in ends]
+    spans = zip(order, starts.tolist(), (starts + widths).tolist(), strict=True)
+    return x, [(name, round(a, 5), round(b, 5)) for name, a, b in spans]
 
 
-def _variants(result: xarray.Dataset, shown: Array) -> list[str]:
-    """Return what a variant is called, where it is, and its alleles."""
+def _variant_labels(result: xarray.Dataset, shown: Array) -> list[str]:
+    """Return id, position and alleles of the variants shown."""
     names = ("variant_id", "chromosome", "position", "allele_1", "allele_2")
     columns = [[str(v) for v in result[name][shown].values.tolist()] for name in names if name in result]
     if len(columns) < len(names):
@@ -193,34 +176,34 @@ def _variants(result: xarray.Dataset, shown: Array) -> list[str]:
     return [f"{v}  {c}:{int(p):,}  {a}/{b}" for v, c, p, a, b in zip(*columns, strict=True)]
 
 
-def _along(result: xarray.Dataset, dims: tuple[Any, ...], size: int) -> tuple[Array, tuple[float, float] | None]:
-    """Return places from 0 to 1 along the coordinate of the features, and its range; by their order if it has none."""
+def _positions(result: xarray.Dataset, dims: tuple[Any, ...], size: int) -> tuple[Array, tuple[float, float] | None]:
+    """Return positions from 0 to 1 along the coordinate of the features, and its range; None for names."""
     even = (np.arange(size) + 0.5) / size
-    coordinate = result[dims[0]].values if len(dims) == 1 and dims[0] in result.coords else None
-    if coordinate is None:
-        return even, (0.0, size - 1.0) if len(dims) == 1 and not _texts(result, dims[0]) else None
-    if coordinate.dtype.kind not in "iuf" or not np.isfinite(coordinate).all() or np.ptp(coordinate) == 0:
+    if len(dims) > 1 or (dims[0] not in result.coords and _text_coordinates(result, dims[0])):
         return even, None
-    low, high = float(coordinate.min()), float(coordinate.max())
-    return (coordinate - low) / (high - low), (low, high)
+    if dims[0] not in result.coords:
+        return even, (0.0, size - 1.0)
+    values = result[dims[0]].values
+    if values.dtype.kind not in "iuf" or not np.isfinite(values).all() or np.ptp(values) == 0:
+        return even, None
+    low, high = float(values.min()), float(values.max())
+    # A few features are bars at equal distances.
+    return even if size <= MAX_BARS else (values - low) / (high - low), (low, high)
 
 
-def _texts(result: xarray.Dataset, dim: Any) -> list[str]:
-    """Return coordinates of texts along a dimension."""
+def _text_coordinates(result: xarray.Dataset, dim: Any) -> list[str]:
     return [str(n) for n, c in result.coords.items() if c.dims == (dim,) and c.dtype.kind in "OTUS"]
 
 
-def _names(result: xarray.Dataset, dims: tuple[Any, ...], shown: Array) -> list[str]:
-    """Return what the features shown are called."""
-    places = np.unravel_index(shown, [result.sizes[dim] for dim in dims])
+def _feature_labels(result: xarray.Dataset, dims: tuple[Any, ...], shown: Array) -> list[str]:
+    """Return the names of the features shown: their coordinates, else dimension and index."""
+    indices = np.unravel_index(shown, [result.sizes[dim] for dim in dims])
     parts = []
-    for dim, at in zip(dims, places, strict=True):
-        own = [str(dim)] if dim in result.coords else _texts(result, dim)
-        if own:
-            values = result[own[0]].values[at]
-            texts = np.datetime_as_string(values, unit="auto") if values.dtype.kind == "M" else values
-            named = f"{dim} " if len(dims) > 1 else ""
-            parts.append([f"{named}{t:g}" if isinstance(t, float) else f"{named}{t}" for t in texts.tolist()])
-        else:
-            parts.append([f"{dim} {i}" for i in at.tolist()])
+    for dim, at in zip(dims, indices, strict=True):
+        names = [str(dim)] if dim in result.coords else _text_coordinates(result, dim)
+        prefix = f"{dim} " if len(dims) > 1 or not names else ""
+        values: Array = result[names[0]].values[at] if names else at
+        if values.dtype.kind == "M":
+            values = np.datetime_as_string(values, unit="auto")
+        parts.append([f"{prefix}{v:g}" if isinstance(v, float) else f"{prefix}{v}" for v in values.tolist()])
     return [", ".join(cells) for cells in zip(*parts, strict=True)]

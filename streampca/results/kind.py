@@ -43,6 +43,11 @@ class Kind:
     fit, plan : "module:function" that fits a job into a store, and that plans it.
     summary : "module:function" that summarises a result for the terminal.
     project, impute, denoise, predict : "module:function" that applies a result to other data; empty if it cannot.
+    methods : "module:function" that returns the sentences of the methods paragraph of a result.
+    rows, loadings_text : "module:function" for the attributes of a result, that returns rows of the report which only
+        this kind has, and a text that replaces the loadings.
+    component, prefix : noun for a component, and its name before the number: "component", "PC".
+    error_tol : whether `tol` is the largest error of a component.
     """
 
     name: str
@@ -62,6 +67,12 @@ class Kind:
     impute: str = ""
     denoise: str = ""
     predict: str = ""
+    methods: str = ""
+    rows: str = ""
+    loadings_text: str = ""
+    component: str = "component"
+    prefix: str = "PC"
+    error_tol: bool = False
 
     @cached_property
     def options(self) -> type[Options]:

@@ -1,4 +1,4 @@
-"""What kernel PCA does that PCA cannot: circles apart, the position along a Swiss roll, digits without their noise."""
+"""What kernel PCA does that PCA cannot: separate circles, unroll a Swiss roll, denoise digits."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def circles():
     return make_circles(1000, factor=0.3, noise=0.05, random_state=0)
 
 
-def told_apart(Z, labels):
+def separated(Z, labels):
     return LogisticRegression().fit(Z, labels).score(Z, labels)
 
 
 def explained(Z, position):
-    """R2 of a position by linear regression, learnt from every second sample and judged by the others."""
+    """R2 of a position by linear regression, fitted to every second sample and scored on the others."""
     return LinearRegression().fit(Z[::2], position[::2]).score(Z[1::2], position[1::2])
 
 
@@ -29,19 +29,19 @@ def squared(X, Y):
     return float(np.mean((X - Y) ** 2))
 
 
-def test_no_line_tells_circles_apart_by_linear_scores():
+def test_no_line_separates_circles_by_linear_scores():
     X, circle = circles()
-    assert told_apart(PCA(2).fit_transform(X), circle) < 0.7
+    assert separated(PCA(2).fit_transform(X), circle) < 0.7
 
 
 @pytest.mark.parametrize("n_landmarks", [100, 1000])
-def test_a_line_tells_circles_apart_by_kernel_scores(n_landmarks):
+def test_a_line_separates_circles_by_kernel_scores(n_landmarks):
     X, circle = circles()
-    assert told_apart(KernelPCA(2, gamma=3, n_landmarks=n_landmarks).fit_transform(X), circle) == 1
+    assert separated(KernelPCA(2, gamma=3, n_landmarks=n_landmarks).fit_transform(X), circle) == 1
 
 
 @pytest.mark.parametrize("n_landmarks", [100, 500])
-def test_a_line_tells_circles_apart_out_of_sample(n_landmarks):
+def test_a_line_separates_circles_out_of_sample(n_landmarks):
     X, circle = circles()
     model = KernelPCA(2, gamma=3, n_landmarks=n_landmarks)
     line = LogisticRegression().fit(model.fit_transform(X[::2]), circle[::2])
@@ -55,7 +55,7 @@ def test_the_position_along_a_roll_is_linear_in_kernel_scores(n_landmarks):
     assert explained(PCA().fit_transform(X), position) < 0.2
     Z = KernelPCA(10, gamma=0.07, n_landmarks=n_landmarks).fit_transform(X)
     assert explained(Z, position) > 0.93
-    # It is bent less in the plane, not laid out flat.
+    # It is bent less in the plane, but not flat.
     assert 0.35 < explained(Z[:, :2], position) < 0.6
 
 
@@ -103,7 +103,7 @@ def test_kernel_pca_of_noisy_digits_leaves_less_noise_than_pca(digits):
 def test_demo_kernel_draws_both_pictures(tmp_path, here):
     code, out, err = here("demo", "kernel", "--out", "here")
     assert code == 0, err
-    assert "100.0% of the points" in out
+    assert "a linear classifier gets 100.0% of the points right" in out
     for name in ("kernel.png", "denoising.png"):
         assert f"picture: here/{name}" in out
         assert (tmp_path / "here" / name).read_bytes().startswith(b"\x89PNG")

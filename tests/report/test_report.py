@@ -14,15 +14,17 @@ import xarray as xr
 from genotype_helpers import random_calls, write_bed
 from PIL import Image
 from report_helpers import HOSTILE, Page, made_result, made_table
-from streampca.cli.fitting import kpca, pca, ppca
 
 from streampca import PCA, PPCA, InputError, KernelPCA
-from streampca.report import data, loadings, write_report
-from streampca.report.figures import ticks
-from streampca.report.images import _small, image_dims, png
-from streampca.report.markup import as_json, element, filled, number, percent
-from streampca.report.methods import methods_of
+from streampca.cli.fit import fit_command
+from streampca.cli.options import configured, given_options
+from streampca.report import loadings, samples, write_report
+from streampca.report.charts import ticks
+from streampca.report.images import Picture, colour_pixels, image_dims, reduced
 from streampca.report.provenance import command_of
+from streampca.results.kind import kind_names, kind_of
+from streampca.results.methods import methods_of
+from streampca.results.wording import number, percent
 
 
 def page_of(result, folder, **options):
@@ -40,13 +42,13 @@ def fitted(model, x, **options):
 
 def dots_of(page, panel):
     """Return the places of the circles of a figure, left to right."""
-    inside, found = False, []
+    inside, dots = False, []
     for tag, attributes, texts in page.elements:
         if tag == "figure":
             inside = "".join(texts).startswith(panel)
         elif inside and tag == "circle":
-            found.append((float(attributes["cx"]), float(attributes["cy"])))
-    return np.array(sorted(found))
+            dots.append((float(attributes["cx"]), float(attributes["cy"])))
+    return np.array(sorted(dots))
 
 
 def test_page_holds_scores_ids_and_columns_of_the_result(tmp_path):
@@ -157,7 +159,7 @@ def test_figures_and_table_show_the_numbers(tmp_path):
     cells = [text for _, text in page.all("td")][:4]
     assert cells == ["5", "50.000%", "50.000%", "1.0e-6"]
     captions = [text for _, text in page.all("figcaption")]
-    assert captions[0] == "5 components explain 97.0% of the variance; 90% is reached by the first 3."
+    assert captions[0] == "5 components explain 97.0% of the variance; the first 3 reach 90%."
 
 
 def test_largest_loading_of_each_stretch_of_the_genome(tmp_path, monkeypatch):
@@ -173,7 +175,7 @@ def test_largest_loading_of_each_stretch_of_the_genome(tmp_path, monkeypatch):
     result = PCA(3, tol=1e-6).fit(path).result_
     found = loadings.loadings_of(result)
     assert [name for name, _, _ in found.chromosomes] == ["1", "2", "10"]
-    x = loadings._genome(result)[0]
+    x = loadings._genome_positions(result)[0]
     V = result["components"].values
     V = V / np.sqrt((V**2).mean(axis=1, keepdims=True))
     names = result["variant_id"].values
@@ -214,12 +216,12 @@ def test_components_of_fields_are_maps_with_north_up(tmp_path):
     np.testing.assert_array_equal(times, array["time"].values.astype("M8[ms]").astype(float))
     # Where a field has nothing, nothing is drawn; colours are three channels as they are.
     grey = np.array([[0, 0, 0], [255, 255, 255]], float)
-    holes = png(np.array([[0.0, np.nan], [1.0, 0.5]]), 0, 1, grey)
-    pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(holes.partition(",")[2]))))
+    holes = colour_pixels(np.array([[0.0, np.nan], [1.0, 0.5]]), 0, 1, grey)
+    uri = Picture("", "", "", holes).uri
+    pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(uri.partition(",")[2]))))
     assert pixels[..., 3].tolist() == [[255, 0], [255, 255]]
     assert pixels[1, :, 0].tolist() == [255, 128]
-    red = png(np.array([[[1.0, 0, 0]]]), 0, 1, grey)
-    assert np.asarray(Image.open(io.BytesIO(base64.b64decode(red.partition(",")[2])))).tolist() == [[[255, 0, 0]]]
+    assert colour_pixels(np.array([[[1.0, 0, 0]]]), 0, 1, grey).tolist() == [[[255, 0, 0]]]
 
 
 def test_every_kind_of_result_makes_a_page(tmp_path):
@@ -230,7 +232,7 @@ def test_every_kind_of_result_makes_a_page(tmp_path):
     kernel = fitted(KernelPCA(3, n_landmarks=20), x)
     latent = fitted(PPCA("auto", criterion="heldout"), gaps)
     page = page_of(latent, tmp_path)
-    assert {"Course of EM", "Number of components", "By feature"} <= {text for _, text in page.all("h3")}
+    assert {"Progress of EM", "Number of components", "By feature"} <= {text for _, text in page.all("h3")}
     assert f"{int(np.isnan(gaps).sum()):,} of 320 values are missing" in page.one("section", id="missing")[1]
     page = page_of(kernel, tmp_path)
     assert "20 landmarks" in page.text("section", id="loadings")
@@ -255,15 +257,15 @@ def test_every_kind_of_result_makes_a_page(tmp_path):
     )
     regression["r2"][0], regression["cv_r2"][0] = np.nan, np.nan
     page = page_of(regression, tmp_path)
-    assert "The target height does not vary: there is nothing to regress." in page.text("div", id="methods-text")
-    assert [text for _, text in page.all("td")].count("does not vary") == 2
+    assert "The target height is constant and was not regressed." in page.text("div", id="methods-text")
+    assert [text for _, text in page.all("td")].count("constant") == 2
     with pytest.raises(InputError, match="no scores"):
         page_of(regression, tmp_path, table=made_table(tmp_path / "t.tsv", a=["x"] * 60))
 
 
 def test_large_results_are_cut_to_size_and_say_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(data, "SCORE_BYTES", 60 * 2 * 4)
-    monkeypatch.setattr(data, "COLUMN_BYTES", 200)
+    monkeypatch.setattr(samples, "SCORE_BYTES", 60 * 2 * 4)
+    monkeypatch.setattr(samples, "COLUMN_BYTES", 150)
     page = page_of(made_result(60, 6), tmp_path)
     assert [c["name"] for c in page.facts["points"]["components"]] == ["PC1", "PC2", "PC3"]
     assert [c["name"] for c in page.facts["points"]["columns"]] == ["label"]
@@ -271,36 +273,63 @@ def test_large_results_are_cut_to_size_and_say_so(tmp_path, monkeypatch):
     assert "Not in this page: scores on components 4 to 6; columns age (too large)." in caption
 
 
-def test_command_gives_the_same_parameters_again():
-    asked = {
-        pca: {"n_components": 0.9, "scale": None, "missing": "mean", "solver": "gram", "tol": 1e-5, "seed": 3,
-              "maf": 0.01, "keep": "my list.txt", "all_chromosomes": True, "memory": "2GB", "ld_prune": 0.2,
-              "outliers": "remove"},
-        ppca: {"n_components": "auto", "criterion": "bic", "method": "em", "max_iter": 50, "missing": "error",
-               "own_noise": True, "scale": "unit"},
-        kpca: {"n_components": 5, "kernel": "poly", "gamma": None, "degree": 2.0, "n_landmarks": 64,
-               "landmarks": "kmeans", "fit_inverse": True, "alpha": 0.5, "scale": None, "missing": "mean"},
-    }  # fmt: skip
-    kinds = {pca: "pca", ppca: "factor_analysis", kpca: "kpca"}
-    for command, parameters in asked.items():
-        attributes = {"kind": kinds[command], "source": "a b/$x.npy", "parameters": json.dumps(parameters)}
-        words = shlex.split(command_of(attributes))
-        assert words[:3] == ["streampca", command.name, "a b/$x.npy"]
-        parsed = command.make_context(command.name, words[2:]).params
-        spelled = {"scale": {None: "none"}, "gamma": {None: "features"}}
-        for name, value in parameters.items():
-            if name == "own_noise":
-                assert parsed["factor_analysis"]
-            elif name == "gamma":
-                assert parsed[name] is None
-            else:
-                wanted = spelled.get(name, {}).get(value, value) if value is None else value
-                assert str(parsed[name]) == str(wanted), name
-    # What is usual is not said, and what begins with a minus is no option.
-    usual = {"n_components": 3, "tol": 1e-3, "seed": 0, "scale": "auto", "missing": "auto", "memory": None}
+def parsed(command):
+    """Return the kind and the configuration of a command line."""
+    program, kind, *words = shlex.split(command)
+    assert program == "streampca"
+    values = fit_command(kind).make_context(kind, words).params
+    blocks = given_options(values)
+    blocks["data"] = blocks.get("data", {}) | {"path": values["source"]}
+    return kind, configured(blocks | {"model": blocks.get("model", {}) | {"kind": kind}, "output": {"path": "x.zarr"}})
+
+
+COMMANDS = {
+    "pca": {"n_components": 0.9, "scale": None, "missing": "mean", "solver": "gram", "tol": 1e-5, "random_state": 3,
+            "certificate": "exact"},
+    "ppca": {"n_components": "auto", "criterion": "bic", "method": "em", "max_iter": 50, "accelerate": False},
+    "factor_analysis": {"n_components": 3, "max_iter": 50, "missing": "error", "scale": "unit"},
+    "kpca": {"n_components": 5, "kernel": "poly", "gamma": "features", "degree": 2.0, "n_landmarks": 64,
+             "landmarks": "kmeans", "fit_inverse_transform": True, "alpha": 0.5, "missing": "mean"},
+    "pcr": {"n_components": 5, "cv": 3, "target": "my table.tsv:height", "covariates": "t.tsv:age,sex"},
+    "mixture": {"n_components": 2, "n_clusters": 3},
+    "dual": {"n_components": 2, "scale": "unit"},
+}  # fmt: skip
+
+
+def test_every_kind_has_a_command_here():
+    assert sorted(COMMANDS) == sorted(kind_names())
+
+
+@pytest.mark.parametrize("kind", COMMANDS)
+def test_command_gives_the_same_parameters_again(kind):
+    given = dict(kind_of(kind).options.model_validate(COMMANDS[kind]))
+    filters = {"maf": 0.01, "keep": "my list.txt", "all_chromosomes": True, "ld_prune": 0.2, "outliers": "remove"}
+    filters = filters if kind_of(kind).genotypes else {}
+    parameters = json.dumps(given | filters | {"memory_limit": "2GB", "missing_chunks": "error"})
+    name, config = parsed(command_of({"kind": kind, "source": "a b/$x.npy", "parameters": parameters}))
+    assert name == kind
+    assert config.data.path == "a b/$x.npy"
+    assert {key: getattr(config.model, key) for key in given} == given
+    assert {key: getattr(config.filter, key) for key in filters} == filters
+    assert config.engine.memory_limit == "2GB"
+
+
+def test_command_omits_defaults_and_knows_parameters_of_version_0_7():
+    usual = {
+        "n_components": 3,
+        "tol": 1e-3,
+        "random_state": 0,
+        "scale": "auto",
+        "missing": "auto",
+        "memory_limit": None,
+    }
     attributes = {"kind": "pca", "source": "-x.npy", "parameters": json.dumps(usual)}
+    # A leading minus is not an option.
     assert command_of(attributes) == "streampca pca ./-x.npy -k 3"
     assert command_of({"kind": "pca", "source": "array"}) is None
+    old = {"n_components": 3, "own_noise": True, "seed": 4, "memory": "2GB"}
+    attributes = {"kind": "factor_analysis", "source": "x.npy", "parameters": json.dumps(old)}
+    assert command_of(attributes) == "streampca factor_analysis x.npy -k 3 --random-state 4 --memory 2GB"
 
 
 def test_methods_paragraph():
@@ -312,13 +341,13 @@ def test_methods_paragraph():
     text, references = methods_of(result)
     for words in (
         "Principal components of 957 samples and 14,266 variants were computed with streampca 0.6.0.",
-        "Variants with a minor allele frequency below 0.05 were left out.",
+        "Variants with a minor allele frequency below 0.05 were excluded.",
         "(GRCh38; Price et al. 2008)",
-        "missing calls (0.2%) were set to the mean",
+        "missing calls (0.2%) were replaced by the mean",
         "block Lanczos iteration (Golub & Underwood 1977; Musco & Musco 2015) in 5 passes over the data",
         "were at most 1,000.",
-        "The 10 components together explain 99.9% of the total variance.",
-        "stopped before it met its tolerance",
+        "The 10 components explain 99.9% of the total variance.",
+        "stopped before it reached its tolerance",
     ):
         assert words in text
     assert [text.split(",")[0] for text in references] == ["Price", "Patterson", "Golub", "Musco"]
@@ -342,39 +371,36 @@ def test_refuses_what_it_cannot_write(tmp_path):
 
 
 def test_small_helpers():
-    assert element("a", "<", element("b", "&"), title='"', id=None) == '<a title="&quot;">&lt;<b>&amp;</b></a>'
-    assert filled("{{a}}{{b}}", {"a": "{{b}}", "b": "x"}) == "{{b}}x"
-    assert json.loads(as_json({"a": [float("nan"), "</script>\u2028"]})) == {"a": [None, "</script>\u2028"]}
-    assert "<" not in as_json("</script>")
     assert [number(v) for v in (14266, 0.01234, 3.14e-7, float("inf"))] == ["14,266", "0.0123", "3.14e-7", "infinite"]
     assert [percent(v) for v in (0.0, 0.00041, 0.079, 0.92, 1.0)] == ["0%", "0.041%", "7.9%", "92.0%", "100%"]
     assert ticks(0, 1, 5) == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1])
 
 
-def test_large_images_are_made_small_by_means_of_blocks_that_know_what_is_missing(monkeypatch):
-    monkeypatch.setattr("streampca.report.images.MOST_PIXELS", 4)
+def test_large_images_are_reduced_by_block_means_without_missing_values(monkeypatch):
+    monkeypatch.setattr("streampca.report.images.MAX_PIXELS", 4)
     image = np.arange(64.0).reshape(8, 8)
     image[0, 0] = np.nan
     image[2:4, 2:4] = np.nan
-    small = _small(image)
+    small = reduced(image)
     assert small.shape == (4, 4)
     assert small[0, 0] == np.mean([1, 8, 9])
     assert np.isnan(small[1, 1])
     assert small[3, 3] == np.mean([54, 55, 62, 63])
-    assert _small(np.ones((8, 8, 3))).shape == (4, 4, 3)
+    assert reduced(np.ones((8, 8, 3))).shape == (4, 4, 3)
     # A line has no blocks.
-    assert _small(np.ones((1, 8))).shape == (1, 4)
+    assert reduced(np.ones((1, 8))).shape == (1, 4)
 
 
 @pytest.mark.parametrize(
-    ("dims", "sizes", "found"),
+    ("dims", "sizes", "order"),
     [
-        (("y", "x"), (5, 4), ("y", "x", None)),
+        (("y", "x"), (5, 4), ("y", "x")),
         (("y", "x", "colour"), (5, 4, 3), ("y", "x", "colour")),
         (("channel", "y", "x"), (3, 5, 3), ("y", "x", "channel")),
+        (("x", "y"), (5, 4), ("y", "x")),
         (("lat", "x", "z"), (5, 4, 2), None),
         (("feature",), (20,), None),
     ],
 )
-def test_images_have_two_dimensions_and_perhaps_one_of_three_colours(dims, sizes, found):
-    assert image_dims(dims, sizes) == found
+def test_images_have_two_dimensions_and_perhaps_one_of_three_colours(dims, sizes, order):
+    assert image_dims(dims, sizes) == order

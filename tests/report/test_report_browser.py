@@ -243,8 +243,8 @@ def test_hostile_texts_show_as_text(browser, tmp_path):
         page.press("#search", "Enter")
         assert page.locator("#selection li").all_inner_texts() == ids
         assert page.inner_text("#command").startswith("streampca pca '/data/<script>alert(")
-        assert page.locator("#loading-plot title").first.text_content().startswith(HOSTILE)
-        page.locator("#loading-plot rect").first.hover()
+        assert page.locator("#loading-plots rect title").first.text_content().startswith(HOSTILE)
+        page.locator("#loading-plots rect").first.hover()
         assert page.locator("main script, main b > script, #tip script, img[src=x]").count() == 0
 
 
@@ -325,11 +325,12 @@ def test_two_hundred_thousand_samples(browser, tmp_path):
 def test_loadings_by_component_and_along_the_genome(browser, study, tmp_path):
     with opened(browser, study[1]) as page:
         assert page.locator(".top:visible caption").all_inner_texts() == ["Largest of PC1"]
-        first = page.inner_html("#loading-plot")
+        bars = page.locator("#loading-plots svg:visible rect")
+        first = bars.first.get_attribute("width")
         page.select_option("#loading-component", label="PC2")
         assert page.locator(".top:visible caption").all_inner_texts() == ["Largest of PC2"]
-        assert page.inner_html("#loading-plot") != first
-        assert page.locator("#loading-plot rect").count() == 12
+        assert bars.first.get_attribute("width") != first
+        assert bars.count() == 12
         page.click("[data-copy='command']")
         page.wait_for_selector("[data-copy='command']:has-text('Copied')")
     names = {"chromosome": [str(1 + j // 6) for j in range(12)], "variant_id": [f"rs{j}" for j in range(12)]}
@@ -337,14 +338,17 @@ def test_loadings_by_component_and_along_the_genome(browser, study, tmp_path):
     result = made_result(20, 2, genotypes=1).rename(feature="variant")
     result = result.assign_coords(labels | {"position": ("variant", 1000 * (1 + np.arange(12) % 6))})
     with opened(browser, write_report(result, tmp_path / "genome.html")) as page:
-        assert page.locator("#loading-plot circle").count() == 12
-        page.evaluate("document.getElementById('loading-plot').scrollIntoView({ behavior: 'instant' })")
+        page.evaluate("document.getElementById('loading-plots').scrollIntoView({ behavior: 'instant' })")
         dots = page.evaluate(
-            """() => [...document.querySelectorAll("#loading-plot circle")].map((dot) => {
-              const { x, y, width } = dot.getBoundingClientRect();
-              return [x + width / 2, y + width / 2];
-            })"""
+            """() => {
+              const svg = document.querySelector("#loading-plots svg"), box = svg.getBoundingClientRect();
+              const scale = box.width / svg.viewBox.baseVal.width;
+              const paths = [...svg.querySelectorAll(".points")].map((path) => path.getAttribute("d")).join("");
+              const places = [...paths.matchAll(/M([0-9.]+) ([0-9.]+)/g)];
+              return places.map(([, x, y]) => [box.left + x * scale, box.top + y * scale]);
+            }"""
         )
+        assert len(dots) == 12
         highest = int(np.argmin([y for _, y in dots]))
         page.mouse.move(*dots[highest])
         page.mouse.move(dots[highest][0] + 1, dots[highest][1])

@@ -19,12 +19,13 @@ from sklearn.neighbors import KNeighborsClassifier
 
 import streampca.run.images
 from streampca import PCA, InputError, load
-from streampca.demos import Teller
-from streampca.demos.faces import _Faces, _judge, demo_faces, not_faces
+from streampca.demos import Demo
+from streampca.demos.faces import Faces, demo_faces, evaluate, not_faces
 from streampca.demos.simulate_faces import Cast, simulate_faces
 from streampca.models.pca.fit import distances, fit_pca, project
 from streampca.models.pca.options import PCAOptions
-from streampca.report.print_images import draw_gallery, draw_reconstructions, reconstructions
+from streampca.report import draw_figure
+from streampca.report.images import reconstructions
 from streampca.run.convert import convert
 from streampca.run.images import convert_images, parse_size
 from streampca.sources import open_source
@@ -283,16 +284,16 @@ def test_images_that_memory_does_not_hold_are_refused(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["people"]
 
 
-def test_the_story_of_few_faces_and_of_copies_is_told(tmp_path):
+def test_few_faces_and_copies_are_evaluated(tmp_path):
     images, who = Cast.of(2, 6, size=16).draw(0, 12), np.repeat(["a", "b"], 6)
-    said = []
-    _judge(_Faces(images, who), 11, tmp_path / "x.png", said.append)
-    assert "recognition of 2 people by 4 scores" in "\n".join(said)
-    _judge(_Faces(np.repeat(images[[0, 6]], 6, axis=0), who), 11, tmp_path / "x.png", said.append)
-    assert said[-1].endswith("AUC against faces 1.000")
+    lines = []
+    evaluate(Faces(images, who), 11, tmp_path / "x.png", lines.append)
+    assert "recognition of 2 people by 4 scores" in "\n".join(lines)
+    evaluate(Faces(np.repeat(images[[0, 6]], 6, axis=0), who), 11, tmp_path / "x.png", lines.append)
+    assert lines[-1].endswith("AUC against faces 1.000")
 
 
-def test_stories_refuse_what_they_do_not_take(here):
+def test_demos_reject_options_of_others(here):
     code, _, err = here("demo", "digits", "--images", "people")
     assert (code, err.count("\n")) == (2, 1)
     assert "--images is for `demo faces`, not for `demo digits`" in err
@@ -369,12 +370,12 @@ def field(lat, turned=False):
     return result
 
 
-def test_fields_are_drawn_with_the_north_above_and_gaps_blank(tmp_path):
+def test_fields_are_drawn_with_north_up_and_missing_cells_blank(tmp_path):
     lat = np.linspace(-50, 50, 6)
     drawn = []
     for number, result in enumerate((field(lat), field(lat[::-1]), field(lat, turned=True))):
         path = tmp_path / f"{number}.png"
-        draw_gallery(result, path)
+        draw_figure(result, "components", path)
         with Image.open(path) as picture:
             drawn.append(np.asarray(picture.convert("RGB")).astype(int))
     np.testing.assert_array_equal(drawn[1], drawn[0])
@@ -402,15 +403,13 @@ def test_reconstructions_and_what_cannot_be_drawn(rng, tmp_path):
     for k, images in ours.items():
         wanted = ((flat[:3] - mean) / scale) @ V[:k].T @ V[:k] * scale + mean
         np.testing.assert_allclose(images.reshape(3, -1), wanted, atol=0.01)
-    draw_gallery(fitted, tmp_path / "gallery.png", count=3)
-    draw_reconstructions(fitted, X[:3], tmp_path / "some.png", counts=(2, 6))
-    for name in ("gallery.png", "some.png"):
-        with Image.open(tmp_path / name) as picture:
-            assert min(picture.size) > 100
-    with pytest.raises(InputError, match="samples of 20 features"):
-        draw_reconstructions(fitted, X[:3, ..., 0], tmp_path / "none.png")
+    draw_figure(fitted, "components", tmp_path / "gallery.png")
+    with Image.open(tmp_path / "gallery.png") as picture:
+        assert min(picture.size) > 100
+    with pytest.raises(InputError, match="the samples have 20 features"):
+        reconstructions(fitted, X[:3, ..., 0], (2, 6))
     with pytest.raises(InputError, match="the features are feature; a picture needs two dimensions") as error:
-        draw_gallery(PCA(2).fit(flat).result_, tmp_path / "none.png")
+        draw_figure(PCA(2).fit(flat).result_, "components", tmp_path / "none.png")
     one_line(error)
 
 
@@ -423,17 +422,17 @@ def test_no_faces_are_as_bright_as_faces(rng):
         assert np.abs(others - rows).mean() > 10
 
 
-def test_the_story_of_faces_is_true(tmp_path, monkeypatch):
+def test_the_faces_demo_reports_correct_numbers(tmp_path, monkeypatch):
     monkeypatch.setattr("streampca.demos.faces.PEOPLE", 8)
     monkeypatch.setattr("streampca.demos.faces.N_COMPONENTS", 9)
     monkeypatch.setattr("streampca.demos.faces.PICTURES", 6)
-    said = []
-    pictures = demo_faces(Teller(tmp_path, said.append, memory="4GB"))
+    lines = []
+    pictures = demo_faces(Demo(tmp_path, lines.append, memory="4GB"))
     assert [path.name for path in pictures] == [
         "faces-gallery.png", "faces-reconstructions.png", "faces-denoising.png", "faces.html",
     ]  # fmt: skip
     assert all(path.stat().st_size > 10_000 for path in pictures)
-    text = "\n".join(said)
+    text = "\n".join(lines)
     # Recognition again, by scikit-learn alone.
     found = stored(tmp_path / "faces.zarr")
     X, y = found["image"].reshape(48, -1).astype(float), np.array(found["label"].tolist())
@@ -452,5 +451,5 @@ def test_the_story_of_faces_is_true(tmp_path, monkeypatch):
     assert min(map(float, areas.values())) > 0.9
     # Something else of that name is left alone.
     (tmp_path / "faces/mine.txt").write_text("mine")
-    with pytest.raises(InputError, match="were not drawn here"):
-        demo_faces(Teller(tmp_path, said.append, memory="4GB"))
+    with pytest.raises(InputError, match="were not simulated here"):
+        demo_faces(Demo(tmp_path, lines.append, memory="4GB"))

@@ -9,4 +9,6 @@ KIND = Kind(
     title="Dual probabilistic PCA",
     record="streampca.models.dual.options:DualPPCAOptions",
     example="streampca dual points.zarr -k 2",
+    methods="streampca.results.methods:dual",
+    error_tol=True,
 )

@@ -26,4 +26,7 @@ KIND = Kind(
     exports=("tsv",),
     project="streampca.results.apply:project_latent",
     impute="streampca.results.apply:impute_latent",
+    methods="streampca.results.methods:factors",
+    component="factor",
+    prefix="Factor ",
 )

@@ -37,4 +37,7 @@ KIND = Kind(
     genotypes=False,
     project="streampca.results.apply:project_kernel",
     denoise="streampca.results.apply:denoise_kernel",
+    methods="streampca.results.methods:kernel",
+    rows="streampca.results.methods:kernel_rows",
+    loadings_text="streampca.results.methods:landmarks_text",
 )

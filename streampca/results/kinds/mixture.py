@@ -10,4 +10,5 @@ KIND = Kind(
     record="streampca.models.mixture.options:MixtureOptions",
     example="streampca mixture points.zarr --n-clusters 3 -k 2",
     genotypes=False,
+    methods="streampca.results.methods:mixture",
 )

@@ -18,4 +18,6 @@ KIND = Kind(
     exports=("plink", "tsv"),
     project="streampca.results.apply:project_linear",
     denoise="streampca.results.apply:denoise_linear",
+    methods="streampca.results.methods:linear",
+    error_tol=True,
 )

@@ -17,4 +17,6 @@ KIND = Kind(
     summary="streampca.results.summary:regression",
     project="streampca.results.apply:project_linear",
     predict="streampca.results.regression:predict",
+    methods="streampca.results.methods:regression",
+    error_tol=True,
 )

@@ -28,4 +28,5 @@ KIND = Kind(
     exports=("plink", "tsv"),
     project="streampca.results.apply:project_latent",
     impute="streampca.results.apply:impute_latent",
+    methods="streampca.results.methods:latent",
 )

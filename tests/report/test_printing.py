@@ -1,14 +1,18 @@
-"""Figures of results for print, maps, and fields weighted by latitude."""
+"""Printed figures of results, maps, and fields weighted by latitude."""
 
 import numpy as np
 import pytest
 import xarray
+from matplotlib.figure import Figure
 from scipy.spatial import procrustes
 
 import streampca
 from streampca.demos.simulate_map import kilometres, simulate_map
 from streampca.errors import InputError
-from streampca.report.print_figures import draw_figure, draw_overview, largest_in_bins
+from streampca.report import draw_figure
+from streampca.report.printing import _draw
+from streampca.report.spectrum import spectrum_charts
+from streampca.report.svg import svg_elements
 from streampca.sources.tables import ids_of, read_table
 
 
@@ -26,11 +30,12 @@ def on_map(tmp_path_factory):
 def test_two_components_of_people_who_live_on_a_map_are_the_map(on_map):
     places, table, result = on_map
     np.testing.assert_allclose(table.numbers("longitude"), places[:, 0], atol=1e-3)
-    *_, apart = procrustes(kilometres(places), result["scores"].values[:, :2])
-    assert np.sqrt(1 - apart) > 0.9
-    # A shuffled map is not found.
-    *_, apart = procrustes(kilometres(np.random.default_rng(0).permutation(places)), result["scores"].values[:, :2])
-    assert np.sqrt(1 - apart) < 0.3
+    *_, disparity = procrustes(kilometres(places), result["scores"].values[:, :2])
+    assert np.sqrt(1 - disparity) > 0.9
+    # A shuffled map does not agree.
+    shuffled = np.random.default_rng(0).permutation(places)
+    *_, disparity = procrustes(kilometres(shuffled), result["scores"].values[:, :2])
+    assert np.sqrt(1 - disparity) < 0.3
 
 
 @pytest.mark.parametrize(
@@ -55,18 +60,18 @@ def test_each_figure_names_what_it_shows(on_map, what, column, pair, tmp_path):
         draw_figure(result, what, tmp_path / "x.svg", values=values, name=column or "", pair=pair)
     text = (tmp_path / "x.svg").read_text()
     share = result["explained_variance_ratio"].values
-    said = {
-        "overview": ["Albania", "PC1", "share of the variance", "certificate"],
+    texts = {
+        "overview": ["Albania", "PC1", "individual share", "certificate"],
         "scores": [f"PC{pair[0]} ({share[pair[0] - 1]:.1%})", f"PC{pair[1]} (", column],
-        "scree": ["share of the variance", "together"],
+        "scree": ["individual share", "cumulative share"],
         "certificates": ["certificate"],
         "error": ["J(m)"],
-        "loadings": ["size of the loading on PC4", "chromosome", ">22<"],
+        "loadings": ["|loading on PC4| / RMS", "chromosome", ">22<"],
     }
-    assert all(str(part) in text for part in said[what])
+    assert all(str(part) in text for part in texts[what])
 
 
-def test_components_that_are_not_there_are_refused(on_map, tmp_path):
+def test_components_that_do_not_exist_are_rejected(on_map, tmp_path):
     for what, pair in (("scores", (1, 5)), ("loadings", (0, 1))):
         with pytest.raises(InputError, match="the result has 1 to 4"):
             draw_figure(on_map[2], what, tmp_path / "x.png", pair=pair)
@@ -99,7 +104,7 @@ def test_texts_of_the_data_are_shown_letter_by_letter(small, kind, tmp_path):
     values = odd if kind == "groups" else np.arange(30.0)
     with matplotlib.rc_context({"svg.fonttype": "none"}):
         draw_figure(small, "scores", tmp_path / "x.svg", values=values, name=r"$x^{$ of _")
-        draw_overview(small, tmp_path / "y.svg", values, title=r"$\sqrt$")
+        draw_figure(small, "overview", tmp_path / "y.svg", values=values, title=r"$\sqrt$")
     text = (tmp_path / "x.svg").read_text()
     for shown in (r"$x^{$ of _", *([r"$\frac{$", "_under", "US$ and A$"] if kind == "groups" else [])):
         assert shown in text
@@ -107,8 +112,6 @@ def test_texts_of_the_data_are_shown_letter_by_letter(small, kind, tmp_path):
 
 
 def test_a_picture_that_fails_leaves_the_old_one(small, tmp_path, monkeypatch):
-    from matplotlib.figure import Figure
-
     path = tmp_path / "x.png"
     draw_figure(small, "scree", path)
     before = path.read_bytes()
@@ -127,16 +130,16 @@ def test_a_picture_that_fails_leaves_the_old_one(small, tmp_path, monkeypatch):
 def test_the_command_draws_what_was_asked_for_or_says_why_not(tmp_path, here):
     np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(30, 5)))
     here("pca", "x.npy", "-k", 3, "--quiet", "--out", "r.zarr")
-    for arguments, said in (
-        (["--figure", "scores", "--pcs", "1"], "--pcs 1 is not known; of scores, give two numbers"),
-        (["--figure", "scores", "--pcs", "2,2"], "of scores, give two numbers"),
-        (["--figure", "loadings", "--pcs", "2,3"], "of loadings, give one number"),
+    for arguments, message in (
+        (["--figure", "scores", "--pcs", "1"], "--pcs must be two numbers, as 1,2 for scores, got '1'"),
+        (["--figure", "scores", "--pcs", "2,2"], "--pcs must be two numbers"),
+        (["--figure", "loadings", "--pcs", "2,3"], "--pcs must be one number"),
         (["--figure", "scree", "--pcs", "1,2"], "--pcs is for the figures scores and loadings, not scree"),
         (["--figure", "scree", "--labels", "t.tsv"], "--labels are not shown in the figure scree"),
     ):
         code, _, err = here("plot", "r.zarr", *arguments)
         assert (code, err.count("\n")) == (2, 1)
-        assert said in err
+        assert message in err
     assert "gone.zarr: does not exist; check the path" in here("report", "gone.zarr")[2]
     (tmp_path / "t.tsv").write_text("id\tpop\tplanet\n" + "".join(f"{i}\t{i % 2}\tEarth\n" for i in range(30)))
     assert "note" not in here("report", "r.zarr", "--labels", "t.tsv:pop")[1]
@@ -146,24 +149,29 @@ def test_the_command_draws_what_was_asked_for_or_says_why_not(tmp_path, here):
         assert code == 0, err
 
 
-def test_samples_less_sure_than_others_get_ellipses(tmp_path):
+def test_uncertain_samples_get_ellipses(tmp_path):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 2)) @ rng.normal(size=(2, 30)) + 0.3 * rng.normal(size=(60, 30))
     X[:4, 3:] = np.nan
     model = streampca.PPCA(2)
     model.fit_transform(X)
     draw_figure(model.result_, "scores", tmp_path / "x.svg")
-    drawn = (tmp_path / "x.svg").read_text().count('id="patch_')
+    draw_figure(model.result_.drop_vars("score_deviation"), "scores", tmp_path / "none.svg")
+    drawn, plain = ((tmp_path / name).read_text().count('id="patch_') for name in ("x.svg", "none.svg"))
     deviation = model.result_["score_deviation"].values.prod(axis=1)
     unsure = int((deviation > 1.5**2 * np.median(deviation)).sum())
-    # Background, axes and two spines, and the ellipses.
-    assert (unsure, drawn) == (4, 4 + 4)
+    assert (unsure, drawn - plain) == (4, 4)
 
 
-def test_the_largest_of_each_part_is_found():
-    place, size = np.array([0.0, 1, 5, 6, 9, 10]), np.array([1.0, 2, 3, 1, 0, 7])
-    assert largest_in_bins(place, size, 2).tolist() == [1, 5]
-    assert largest_in_bins(np.zeros(3), np.array([1.0, 3, 2]), 5).tolist() == [1]
+def test_page_and_print_draw_the_same_marks(small):
+    for chart in spectrum_charts(small).values():
+        circles = [element for element in svg_elements(chart) if element[0] == "circle"]
+        figure = Figure()
+        _draw(figure.subfigures(), chart)
+        lines = [line for axes in figure.subfigs[0].axes for line in axes.lines if line.get_marker() == "o"]
+        assert len(circles) == sum(len(line.get_xdata()) for line in lines)
+        texts = {axes.get_ylabel() for axes in figure.subfigs[0].axes}
+        assert texts <= {text for tag, _, text in svg_elements(chart) if tag == "text"}
 
 
 @pytest.mark.parametrize("solver", ["covariance", "gram", "krylov"])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,12 +14,27 @@ from typing import Any, TextIO
 from streampca.errors import InputError
 
 
+def open_regular(path: Path, flags: int) -> int:
+    """Open a regular file that belongs to this user, without following a link; return its descriptor.
+
+    Raises OSError for links, devices and pipes, and for files of other users.
+    """
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    found = os.fstat(descriptor)
+    if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
+        return descriptor
+    os.close(descriptor)
+    problem = "belongs to another user" if stat.S_ISREG(found.st_mode) else "is not a regular file"
+    raise OSError(errno.EPERM, problem, str(path))
+
+
 @contextmanager
 def writing_text(path: Path) -> Iterator[TextIO]:
     """Yield a file that takes its name when it is complete."""
     beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.unfinished")
     try:
-        with beside.open("w", encoding="utf-8") as file:
+        # "x" follows no link that someone else may have put there.
+        with beside.open("x", encoding="utf-8") as file:
             yield file
         os.replace(beside, path)
     finally:

@@ -57,7 +57,7 @@ READ_AT_ONCE = 16 << 20
 
 
 def put_in_place(store: Path, path: Path, overwrite: bool, old: Path) -> None:
-    """Give a store that is whole its name; what had the name before goes by way of `old`."""
+    """Give a complete store its name; the store that had it moves to `old` for a moment."""
     if path.exists():
         check_output(path, overwrite)
         if old.exists():
@@ -77,15 +77,17 @@ def add_attributes(store: Path, attributes: Mapping[str, Any]) -> None:
 
 
 def check_output(path: Path, overwrite: bool) -> None:
-    """Refuse an output that exists, or that is not a result of ours, or whose folder does not."""
+    """Raise if an output exists, is a link, was not written by streampca, or if its directory does not exist."""
     if not path.parent.is_dir():
-        raise InputError(f"{path}: the folder {path.parent} does not exist; make it first")
+        raise InputError(f"{path}: the directory {path.parent} does not exist; create it first")
+    if path.is_symlink():
+        raise InputError(f"{path}: is a link, which would be replaced; use the path that it points to")
     if not path.exists():
         return
     if not overwrite:
         raise InputError(f"{path}: exists already; choose another name or add --overwrite")
     if kind_at(path) is None:
-        raise InputError(f"{path}: was not written by streampca, and will not be overwritten; choose another name")
+        raise InputError(f"{path}: was not written by streampca and is not overwritten; choose another name")
 
 
 def kind_at(path: Path) -> str | None:

@@ -11,11 +11,13 @@ study.pca.zarr.unfinished/
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
 import shutil
 import socket
+import stat
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -26,6 +28,7 @@ from typing import IO, Any
 import psutil
 
 from streampca.errors import InputError
+from streampca.files import open_regular, writing_text
 from streampca.progress import Step
 from streampca.sweep.checkpoint import Journal
 
@@ -137,7 +140,9 @@ class WorkDirectory:
         self.clear()
         if self.old.exists():
             shutil.rmtree(self.old)
-        for name in ("status.part", "status.json", "run.part", "run.json", "lock"):
+        # Files that a kill left half-written, then status, record and lock.
+        parts = [path.name for name in ("status", "run") for path in self.folder.glob(f".{name}.json.*.unfinished")]
+        for name in (*parts, "status.json", "run.json", "lock"):
             (self.folder / name).unlink(missing_ok=True)
         with suppress(OSError):
             self.folder.rmdir()
@@ -164,17 +169,21 @@ def locked(folder: Path, output: str) -> Iterator[WorkDirectory]:
 
 def _lock(folder: Path) -> IO[bytes] | None:
     """Take the lock if it is free; `streampca status` holds it for a moment."""
-    patience = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + PATIENCE
     while True:
         try:
             folder.mkdir(exist_ok=True)
-            file = (folder / "lock").open("ab")
-        except FileNotFoundError:
+            _check_own(folder)
+            file = os.fdopen(open_regular(folder / "lock", os.O_RDWR | os.O_CREAT), "r+b")
+        except FileNotFoundError as error:
             if not folder.parent.is_dir():
                 raise InputError(f"{folder}: the directory {folder.parent} does not exist; create it first") from None
+            # The run that held the lock may have removed the directory meanwhile.
+            if time.monotonic() > deadline:
+                raise InputError(f"{folder}: cannot be created ({error.strerror}); choose another output") from None
             continue
         except OSError as error:
-            raise InputError(f"{folder}: cannot be written ({error.strerror}); choose another directory") from error
+            raise InputError(f"{folder}: cannot be used ({error.strerror}); choose another output") from error
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -184,7 +193,7 @@ def _lock(folder: Path) -> IO[bytes] | None:
                     f"{folder}: this file system does not support locks ({error.strerror}); choose an output "
                     "elsewhere, or mount it with flock"
                 ) from error
-            if time.monotonic() > patience:
+            if time.monotonic() > deadline:
                 return None
             time.sleep(0.05)
             continue
@@ -197,10 +206,19 @@ def _lock(folder: Path) -> IO[bytes] | None:
         file.close()
 
 
+def _check_own(folder: Path) -> None:
+    """Raise unless this is a directory, not a link to one, that belongs to this user."""
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode):
+        raise OSError(errno.ENOTDIR, "it is not a directory", str(folder))
+    if found.st_uid != os.geteuid():
+        raise OSError(errno.EPERM, "it belongs to another user", str(folder))
+
+
 def is_running(folder: Path) -> bool:
     """Whether a run holds the lock of this directory."""
     try:
-        with (folder / "lock").open("rb") as file:
+        with os.fdopen(open_regular(folder / "lock", os.O_RDONLY), "rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
@@ -243,7 +261,8 @@ def _time(seconds: float) -> str:
 
 def _read(path: Path) -> dict[str, Any] | None:
     try:
-        value = json.loads(path.read_text())
+        with os.fdopen(open_regular(path, os.O_RDONLY), encoding="utf-8") as file:
+            value = json.load(file)
     except (OSError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
@@ -260,6 +279,5 @@ def _are(found: dict[str, Any], types: Mapping[str, type | tuple[type, ...]]) ->
 
 
 def _write(path: Path, value: Mapping[str, Any]) -> None:
-    beside = path.with_suffix(".part")
-    beside.write_text(json.dumps(value, indent=1))
-    os.replace(beside, path)
+    with writing_text(path) as file:
+        json.dump(value, file, indent=1)

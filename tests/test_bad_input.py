@@ -28,8 +28,8 @@ from streampca.run.config import load as load_config
 from streampca.run.fit import Job, open_data
 from streampca.run.work_directory import Workplace, status
 from streampca.sources import open_genotypes, open_source
-from streampca.sources.plink1 import read_bim, read_fam
-from streampca.sources.plink2 import read_psam, read_pvar
+from streampca.sources.formats.plink1 import read_bim, read_fam
+from streampca.sources.formats.plink2 import read_psam, read_pvar
 from streampca.sources.regions import named_regions
 from streampca.sources.tables import Ids, read_table
 from streampca.sweep.checkpoint import Journal, read_record
@@ -84,7 +84,7 @@ def test_a_message_is_one_line_of_bounded_length_whatever_it_quotes():
 def test_what_claims_more_than_the_memory_there_is_is_refused(monkeypatch):
     monkeypatch.setattr(streampca.validation, "available_memory", lambda: 10 << 20)
     check_declared_size("x", 4 << 20)
-    with pytest.raises(InputError, match=r"x: claims 0.00629 GB, more than half"):
+    with pytest.raises(InputError, match=r"x: declares 0.00629 GB, more than half"):
         check_declared_size("x", 6 << 20)
 
 
@@ -277,7 +277,7 @@ def test_labels_that_claim_more_than_the_memory_are_refused(tmp_path):
     group.create_array("values", data=np.ones((8, 5)), dimension_names=("sample", "feature"))
     group.create_array("sample", data=np.arange(8), dimension_names=("sample",))
     change(path / "sample" / "zarr.json", shape=[10**14])
-    assert "claims" in refused(path, open_source)
+    assert "declares" in refused(path, open_source)
 
 
 def test_a_damaged_member_of_a_group_leaves_no_errors_of_others(tmp_path, caplog):

@@ -38,8 +38,8 @@ from streampca.run.fit import Job, open_data
 from streampca.run.work_directory import Workplace
 from streampca.run.work_directory import status as status_of
 from streampca.sources import open_genotypes
-from streampca.sources.plink1 import read_bim, read_fam
-from streampca.sources.plink2 import read_psam, read_pvar
+from streampca.sources.formats.plink1 import read_bim, read_fam
+from streampca.sources.formats.plink2 import read_psam, read_pvar
 from streampca.sources.regions import in_regions, named_regions
 from streampca.sources.selection import select
 from streampca.sources.tables import Ids, read_table

@@ -12,9 +12,9 @@ import numpy as np
 
 from streampca._typing import Array
 from streampca.progress import Progress, Step, silent
+from streampca.sources.formats.plink1 import MAGIC
 from streampca.sources.genotypes import packed_width
 from streampca.sources.packed import draw
-from streampca.sources.plink1 import MAGIC
 from streampca.sweep.memory import thread_count
 
 # Drift (F_ST) of the branches at each level of the tree, from the root on, and how many branches each node has.

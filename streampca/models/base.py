@@ -14,7 +14,7 @@ from streampca._typing import Array
 from streampca.errors import InputError
 from streampca.models.genotypes import Match, match_variants
 from streampca.progress import logger
-from streampca.sources import Axis, Source, is_genotypes, open_genotypes, open_source
+from streampca.sources import Axis, Source, open_genotypes, open_source
 from streampca.sources.base import plain_axes
 from streampca.sweep.matrix import Defects
 from streampca.sweep.scaling import Scaling
@@ -46,7 +46,7 @@ class Opener(BaseEstimator):  # type: ignore[misc]
             sample_dims = self._sample_dims
         if isinstance(X, (str, Source)) or hasattr(X, "__fspath__") or home in ("dask", "zarr", "xarray"):
             fitted = not reset and getattr(self, "_found", None)
-            if fitted and fitted.genotypes and not isinstance(X, Source) and is_genotypes(X):
+            if fitted and fitted.genotypes and not isinstance(X, Source):
                 return open_genotypes(X, autosomes=False)
             source = open_source(X, sample_dims=sample_dims)
             if reset:

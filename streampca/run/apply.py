@@ -14,7 +14,7 @@ from streampca.results.kind import kind_of
 from streampca.results.store import fit_id, load
 from streampca.run.config.blocks import Data, Threads
 from streampca.run.task import Blocks, Task
-from streampca.sources import is_genotypes, open_genotypes, open_source
+from streampca.sources import open_genotypes, open_source
 from streampca.sources.tables import source_ids
 from streampca.sweep.memory import RESULT_BASELINE, Budget
 
@@ -86,11 +86,11 @@ def open_like(fitted: Any, data: Data, more: Mapping[str, Any]) -> Any:
     if options:
         name = options[0].replace("_", "-")
         raise InputError(f"{data.path}: --{name} is for genotypes, and the result is of arrays; remove it")
-    if is_genotypes(data.path):
-        raise InputError(f"{data.path}: holds genotypes, and the result is of arrays; use data with the same features")
     source = open_source(
         data.path, variable=data.variable, sample_dims=data.sample_dims, missing_chunks=data.missing_chunks
     )
+    if source.is_genotypes:
+        raise InputError(f"{data.path}: holds genotypes, and the result is of arrays; use data with the same features")
     dims = fitted["mean"].dims
     sizes = tuple(fitted.sizes[dim] for dim in dims)
     if source.features.sizes != sizes:

@@ -19,11 +19,11 @@ from streampca.models.dataset import FORMAT_VERSION
 from streampca.progress import Progress, Step, silent
 from streampca.results.write import save, writing
 from streampca.run.images import Converted, convert_images
-from streampca.sources import PLINK_SUFFIXES, Source, is_genotypes, open_genotypes
+from streampca.sources import Source, open_genotypes
 from streampca.sources.completeness import WRITTEN
-from streampca.sources.genotypes import TEXT, packed_width, refuse_duplicates
+from streampca.sources.formats.zarr import is_zarr
+from streampca.sources.genotypes import TEXT, check_duplicates, packed_width
 from streampca.sources.packed import decode
-from streampca.sources.zarr_arrays import is_zarr
 
 VCF_SUFFIXES = (".vcf", ".vcf.gz", ".vcf.bgz", ".bcf")
 # Variants x samples of one chunk, as bio2zarr has them.
@@ -57,7 +57,7 @@ def convert(
     given = [name for name, value in images.items() if value not in (None, False) or name == "grey" and value is False]
     if given:
         raise InputError(f"{source_path}: {', '.join(given)} is for folders of images; leave it out")
-    if out.suffix in PLINK_SUFFIXES:
+    if out.suffix in (".bed", ".pgen"):
         raise InputError(f"{out}: only VCF Zarr stores are written; choose a name such as {out.with_suffix('.vcz')}")
     if not given_source and str(source_path).endswith(VCF_SUFFIXES):
         _convert_vcf(Path(str(source_path)), out, overwrite)
@@ -72,8 +72,8 @@ def convert(
 
 def _open(path: Path) -> Source:
     """Open all samples and variants of a file, given with or without its suffix."""
-    source = open_genotypes(path, autosomes=False) if is_genotypes(path) else None
-    if source is None or not source.packed:
+    source = open_genotypes(path, autosomes=False)
+    if not source.packed:
         raise InputError(f"{path}: cannot be converted; give a .bed, .pgen, .vcf, .vcf.gz or a folder of images")
     return source
 
@@ -83,7 +83,7 @@ def _sample_arrays(source: Source) -> dict[str, tuple[tuple[str, ...], Array]]:
     ids = source.label("iid").tolist()
     if len(set(ids)) < len(ids):
         ids = [f"{f}_{i}" for f, i in zip(source.label("fid").tolist(), ids, strict=True)]
-        refuse_duplicates(source.name, "the name FID_IID of sample", ids)
+        check_duplicates(source.name, "sample name", ids)
     return {"sample_id": (("samples",), np.array(ids, TEXT))}
 
 

@@ -15,7 +15,7 @@ from streampca.results.store import load
 from streampca.run.config import Config
 from streampca.run.config.blocks import Data, Filter
 from streampca.run.task import Blocks, Expected, Task
-from streampca.sources import PLINK_SUFFIXES, Source, is_genotypes, open_genotypes, open_source
+from streampca.sources import Source, open_source
 from streampca.sources.remote import is_url
 from streampca.sources.tables import Ids, Table, ids_of, read_table, source_ids, split_column
 from streampca.sweep.memory import Budget
@@ -23,20 +23,16 @@ from streampca.sweep.memory import Budget
 
 def open_data(data: Data, filter: Filter) -> Any:
     """Open the data; a filter is for genotypes."""
-    given = filter.given
-    if is_genotypes(data.path):
-        if data.sample_dims or (data.variable and Path(data.path).suffix in PLINK_SUFFIXES):
-            raise InputError(f"{data.path}: variable and sample_dims are for arrays, not genotypes; remove them")
-        selection = {name: value for name, value in given.items() if name not in AFTER_OPENING}
-        if selection.pop("all_chromosomes", False):
-            selection["autosomes"] = False
-        return open_genotypes(data.path, variable=data.variable, missing_chunks=data.missing_chunks, **selection)
-    if given:
-        name = next(iter(given)).replace("_", "-")
-        raise InputError(f"{data.path}: {name} is for genotypes (.bed, .pgen, VCF Zarr); remove it")
-    return open_source(
-        data.path, variable=data.variable, sample_dims=data.sample_dims, missing_chunks=data.missing_chunks
+    selection = {name: value for name, value in filter.given.items() if name not in AFTER_OPENING}
+    if selection.pop("all_chromosomes", False):
+        selection["autosomes"] = False
+    source = open_source(
+        data.path, variable=data.variable, sample_dims=data.sample_dims, missing_chunks=data.missing_chunks, **selection
     )
+    if filter.given and not source.is_genotypes:
+        name = next(iter(filter.given)).replace("_", "-")
+        raise InputError(f"{data.path}: {name} is for genotypes (.bed, .pgen, VCF Zarr); remove it")
+    return source
 
 
 # Options of the filter that are applied to opened genotypes.

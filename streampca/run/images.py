@@ -25,9 +25,9 @@ from streampca.models.dataset import FORMAT_VERSION
 from streampca.progress import Progress, Step, silent
 from streampca.results.write import save, writing
 from streampca.sources.completeness import WRITTEN
+from streampca.sources.formats.zarr import MARKERS
 from streampca.sources.genotypes import TEXT
 from streampca.sources.tables import Ids, Table, read_table, split_column
-from streampca.sources.zarr_arrays import MARKERS
 from streampca.sweep.memory import show_bytes, thread_count
 from streampca.validation import available_memory
 

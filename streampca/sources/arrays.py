@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -214,6 +215,22 @@ class DaskSource(Source):
     def stamp(self) -> object:
         """Return that of where the values come from."""
         return None if self.origin is None else self.origin.stamp()
+
+
+def as_numbers(data: Any) -> Array:
+    """Return array-like data as a NumPy array; raise if it is not rectangular or not numeric."""
+    if "scipy.sparse" in sys.modules and sys.modules["scipy.sparse"].issparse(data):
+        raise InputError("data is a sparse matrix; make it dense, e.g. x.toarray(), or store it in Zarr by chunks")
+    try:
+        array = np.asarray(data)
+    except ValueError as error:
+        raise InputError(f"rows differ in length ({error}); give a rectangular array of numbers") from error
+    if array.dtype == object:
+        try:
+            array = array.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"the array contains Python objects ({error}); convert it to numbers") from error
+    return array
 
 
 class BlockSource(ArraySource):

@@ -212,11 +212,11 @@ def on_autosomes(chromosomes: Array) -> Array | None:
     return np.isin(chromosomes, np.array(autosomes, TEXT))
 
 
-def refuse_duplicates(path: str, what: str, keys: Sequence[Any], first_line: int = 1) -> None:
-    """Refuse labels, one a line, that occur twice; None for those that may."""
+def check_duplicates(path: str, what: str, keys: Sequence[Any], first_line: int = 1) -> None:
+    """Raise if labels, one per line, are not unique; None may occur again."""
     seen: set[Any] = set()
     for line, key in enumerate(keys, start=first_line):
         if key in seen and key is not None:
             shown = key if isinstance(key, str) else " ".join(key)
-            raise InputError(f"{path}: {what} {shown} is there twice, again in line {line}; make them differ")
+            raise InputError(f"{path}: duplicate {what} {shown} in line {line}; make them unique")
         seen.add(key)

@@ -14,8 +14,6 @@ from streampca.sources.arrays import READ_BYTES, ArraySource, DaskSource
 from streampca.sources.base import Axis, Source, digest, file_stamp
 from streampca.validation import check_declared_size
 
-NETCDF_SUFFIXES = (".nc", ".nc4", ".cdf", ".netcdf", ".h5")
-
 
 def labelled_source(array: Any, sample_dims: Sequence[str] | None, origin: Source | None = None) -> Source:
     """Return the source of a DataArray: `sample_dims` (the first dimension unless given), the rest are features.
@@ -112,18 +110,3 @@ def open_dataset_variable(dataset: Any, variable: str | None, where: str) -> Any
     if variable not in dataset:
         raise InputError(f"{where}: has no variable {variable!r}; it has {', '.join(map(str, dataset.data_vars))}")
     return dataset[variable]
-
-
-def open_netcdf(path: Path, variable: str | None, sample_dims: Sequence[str] | None) -> Source:
-    """Open one variable of a NetCDF file."""
-    import xarray
-
-    try:
-        dataset = xarray.open_dataset(path)
-    except (ValueError, OSError) as error:
-        first = str(error).splitlines()[0]
-        hint = "; reading NetCDF needs: pip install 'streampca[netcdf]'" if "engine" in str(error) else ""
-        raise InputError(f"{path}: cannot be opened as NetCDF ({first}){hint}") from error
-    array = open_dataset_variable(dataset, variable, str(path))
-    axes = split_axes(array, sample_dims)
-    return LazySource(array.transpose(*axes[0].dims, *axes[1].dims), axes, path)

@@ -10,8 +10,9 @@ import numpy as np
 
 from streampca._typing import Array
 from streampca.errors import InputError
+from streampca.sources.base import Source
 from streampca.sources.filters import Filter
-from streampca.sources.genotypes import TEXT, VariantSource, on_autosomes
+from streampca.sources.genotypes import TEXT, on_autosomes
 from streampca.sources.regions import in_regions, named_regions
 
 # A list: the path of a file, or the ids themselves.
@@ -19,10 +20,10 @@ Ids = str | Path | Iterable[Any]
 
 
 def select(
-    source: VariantSource, *, keep: Ids | None = None, remove: Ids | None = None, extract: Ids | None = None,
+    source: Source, *, keep: Ids | None = None, remove: Ids | None = None, extract: Ids | None = None,
     exclude: Ids | None = None, exclude_regions: str | Path | None = None, autosomes: bool = True, maf: float = 0.0,
     geno: float = 1.0, mind: float = 1.0,
-) -> VariantSource:  # fmt: skip
+) -> Source:  # fmt: skip
     """Return the source of the samples and variants chosen.
 
     Parameters
@@ -49,13 +50,13 @@ def select(
     return chosen.take(filter=Filter(maf, geno, mind))
 
 
-def _left(source: VariantSource, what: str, mask: Array, note: str) -> VariantSource:
+def _left(source: Source, what: str, mask: Array, note: str) -> Source:
     if not mask.any():
         raise InputError(f"{source.name}: no {what} are left ({note}); ask for less")
     return source.take(samples=mask, note=note) if what == "samples" else source.take(features=mask, note=note)
 
 
-def _select_samples(source: VariantSource, keep: Ids | None, remove: Ids | None) -> VariantSource:
+def _select_samples(source: Source, keep: Ids | None, remove: Ids | None) -> Source:
     for option, wanted, given in (("keep", True, keep), ("remove", False, remove)):
         if given is None:
             continue
@@ -72,7 +73,7 @@ def _select_samples(source: VariantSource, keep: Ids | None, remove: Ids | None)
     return source
 
 
-def _select_variants(source: VariantSource, extract: Ids | None, exclude: Ids | None) -> VariantSource:
+def _select_variants(source: Source, extract: Ids | None, exclude: Ids | None) -> Source:
     for option, wanted, given in (("extract", True, extract), ("exclude", False, exclude)):
         if given is None:
             continue

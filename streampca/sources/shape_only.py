@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from streampca._typing import Array
-from streampca.sources import PLINK_SUFFIXES, Source
-from streampca.sources.base import digest, plain_axes
+from streampca.sources.base import Source, digest, plain_axes
 from streampca.sources.filters import Filter
 from streampca.sources.genotypes import GenotypeSource, packed_width
+from streampca.sources.registry import genotype_suffixes
 from streampca.sources.scratch import scratch
 
 # Made-up data are this much, over and over again.
@@ -95,5 +95,5 @@ def like(source: Source, shape: tuple[int, int]) -> Source:
 
 def on_paper(path: str, shape: tuple[int, int], filter: Filter | None = None) -> Source:
     """Return a source of this shape with no data behind it: genotypes if the path names them, else float32."""
-    genotypes = path.endswith((*PLINK_SUFFIXES, ".vcz"))
+    genotypes = path.endswith(genotype_suffixes())
     return PaperGenotypes(path, shape, filter) if genotypes else PaperArray(path, shape)

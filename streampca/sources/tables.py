@@ -15,7 +15,7 @@ import numpy as np
 
 from streampca._typing import Array
 from streampca.errors import InputError
-from streampca.sources import Axis
+from streampca.sources.base import Axis
 
 if TYPE_CHECKING:
     import xarray

@@ -10,20 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, TypeAlias
 
 import numpy as np
 import zarr
 
 from streampca._typing import Array
-from streampca.errors import DAMAGED, InputError, opening, redacted
-from streampca.sources.completeness import plain, whole
-from streampca.sources.genotypes import TEXT, GenotypeSource, VariantSource, packed_width, refuse_duplicates
+from streampca.errors import DAMAGED, InputError, opening
+from streampca.sources.genotypes import TEXT, GenotypeSource, VariantSource, check_duplicates, packed_width
 from streampca.sources.scratch import scratch
-from streampca.sources.zarr_arrays import ZarrArray, ZarrSource, check_array, check_size, open_store
-
-ZarrGroup: TypeAlias = Any  # zarr.Group, whose types differ from release to release
+from streampca.sources.zarr_arrays import ZarrArray, ZarrGroup, ZarrSource, check_array, check_size, place_of
 
 CALLS, DOSAGES = "call_genotype", "call_dosage"
 
@@ -31,8 +26,8 @@ CALLS, DOSAGES = "call_genotype", "call_dosage"
 class VcfZarrSource(GenotypeSource):
     """Called genotypes of a VCF Zarr store, packed as they are read.
 
-    The allele counted, A1, is ALT: at a site with several of them, all count as one. A haploid call counts double, as
-    PLINK has it: one of an array of ploidy 1, or one padded by -2. A call that misses an allele (0/.) is missing.
+    A1, the counted allele, is ALT; at multiallelic sites all ALT alleles count as one. A haploid call (ploidy 1, or
+    padded by -2) counts double, as in PLINK. A call with a missing allele (0/.) is missing.
     """
 
     def __init__(self, group: ZarrGroup):
@@ -40,10 +35,10 @@ class VcfZarrSource(GenotypeSource):
         self._calls = ZarrSource(array)
         if array.ndim != 3 or array.dtype.kind != "i" or array.shape[2] not in (1, 2):
             raise InputError(
-                f"{self._calls.name}: {array.dtype} of shape {array.shape} is not read; "
+                f"{self._calls.name}: {array.dtype} of shape {array.shape} cannot be used; "
                 "genotypes are signed integers, variants x samples x ploidy 1 or 2"
             )
-        super().__init__(group_name(group), *_labels(group, array.shape))
+        super().__init__(place_of(group), *_labels(group, array.shape))
         self._dtype = self._calls.dtype.newbyteorder("=")
         # One chunk of the store: variants x samples.
         self._unit = (self._calls.chunks[0], self._calls.chunks[1] // array.shape[2])
@@ -52,12 +47,12 @@ class VcfZarrSource(GenotypeSource):
 
     @property
     def chunks(self) -> tuple[int, int]:  # type: ignore[override]
-        """All samples of the variants that one chunk of the store holds."""
+        """All samples of the variants of one stored chunk."""
         return len(self.samples), min(self._unit[0], len(self.features))
 
     @property
     def overhead(self) -> float:  # type: ignore[override]
-        """One chunk of the store decoded, cut and compressed, and its rows packed."""
+        """Bytes of a stored chunk compressed, decoded and cut, and of its packed rows."""
         decoded = math.prod(self._calls.chunks) * self._calls.item_bytes
         packed = self._unit[0] * packed_width(self._n_stored)
         of_chunk = (2 + self._calls.overhead) * decoded + packed
@@ -72,7 +67,7 @@ class VcfZarrSource(GenotypeSource):
         return out, n_bytes
 
     def _read_variants(self, start: int, stop: int) -> tuple[Array, int]:
-        """Read chosen variants: each chunk once, however they lie in it."""
+        """Read selected variants; each chunk is decoded once."""
         if self._variants is None:
             return self.read_stored(start, stop)
         rows = self._variants[start:stop]
@@ -86,7 +81,7 @@ class VcfZarrSource(GenotypeSource):
         return out, n_bytes
 
     def _pack(self, start: int, stop: int, out: Array) -> int:
-        """Pack variants of one chunk, all samples; only one chunk is in memory at a time. Returns the bytes fetched."""
+        """Pack variants of one row of chunks, one chunk in memory at a time; returns the bytes fetched."""
         from streampca.sources.packed import pack_alleles
 
         n_bytes = 0
@@ -98,7 +93,7 @@ class VcfZarrSource(GenotypeSource):
         return n_bytes
 
     def stamp(self) -> tuple[object, ...]:
-        """Metadata, and size and time of some chunks."""
+        """Return a hash of the metadata, and of sizes and times of chunks."""
         return ("vcf_zarr", self._calls.fingerprint())
 
     def watch(self) -> None:
@@ -116,24 +111,24 @@ class DosageSource(VariantSource):
         self._values = ZarrSource(array)
         if array.ndim != 2 or array.dtype.kind != "f":
             raise InputError(
-                f"{self._values.name}: {array.dtype} of shape {array.shape} is not read; "
+                f"{self._values.name}: {array.dtype} of shape {array.shape} cannot be used; "
                 "dosages are floats, variants x samples"
             )
         super().__init__(self._values.name, *_labels(group, array.shape), self._values.dtype)
 
     @property
     def chunks(self) -> tuple[int, int]:  # type: ignore[override]
-        """One chunk of the store, or as much as is chosen."""
+        """One stored chunk, or the part of it that is selected."""
         variants, samples = self._values.chunks
         return min(samples, len(self.samples)), min(variants, len(self.features))
 
     @property
     def overhead(self) -> float:  # type: ignore[override]
-        """One chunk of the store, decoded and compressed."""
+        """Bytes of a stored chunk, decoded and compressed."""
         return (1 + self._values.overhead) * math.prod(self._values.chunks) / math.prod(self.chunks)
 
     def read_block(self, outer_samples: slice, outer_features: slice) -> tuple[Array, int]:
-        """Read whole chunks, and hand them out as samples x variants."""
+        """Read whole chunks; returns samples x variants."""
         if self._samples is None and self._variants is None:
             block, n_bytes = self._values.read_block(outer_features, outer_samples)
             return block.T, n_bytes
@@ -150,7 +145,7 @@ class DosageSource(VariantSource):
         return out.T, n_bytes
 
     def stamp(self) -> tuple[object, ...]:
-        """Metadata, and size and time of some chunks."""
+        """Return a hash of the metadata, and of sizes and times of chunks."""
         return ("vcf_zarr", self._values.fingerprint())
 
     def watch(self) -> None:
@@ -159,7 +154,7 @@ class DosageSource(VariantSource):
 
 
 def by_chunk(rows: Array, length: int) -> Iterator[tuple[Array, int, int]]:
-    """Part rows by the chunk they lie in; yields their places, and the range of rows that holds them."""
+    """Group rows by the chunk that they are in; yields their positions, and the range of rows that covers them."""
     chunk = rows // length
     for which in np.unique(chunk):
         places = np.flatnonzero(chunk == which)
@@ -168,14 +163,16 @@ def by_chunk(rows: Array, length: int) -> Iterator[tuple[Array, int, int]]:
 
 def _labels(group: ZarrGroup, shape: tuple[int, ...]) -> tuple[dict[str, Array], dict[str, Array]]:
     """Return the labels of the samples and of the variants."""
-    name = group_name(group)
+    name = place_of(group)
     samples = _text(group, "sample_id", shape[1:2])
-    refuse_duplicates(name, "sample", samples.tolist())
+    check_duplicates(name, "sample", samples.tolist())
     contigs = _text(group, "contig_id")
-    # With one contig, all codes are 0, and the chunks that say so may have been left out.
-    codes = _values(group, "variant_contig", shape[:1], fill=len(contigs) == 1)
+    # With one contig all codes are 0, the fill value, and chunks of them may be missing.
+    codes = np.zeros(shape[:1], int) if len(contigs) == 1 else _values(group, "variant_contig", shape[:1])
     if codes.dtype.kind not in "iu" or codes.min(initial=0) < 0 or codes.max(initial=0) >= max(1, len(contigs)):
-        raise InputError(f"{name}: variant_contig is no index into the {len(contigs)} of contig_id; write it again")
+        raise InputError(
+            f"{name}: variant_contig must index the {len(contigs)} entries of contig_id; write the store again"
+        )
     if _has(group, "variant_id"):
         ids = _text(group, "variant_id", shape[:1])
         ids[ids == ""] = "."
@@ -195,7 +192,7 @@ def _labels(group: ZarrGroup, shape: tuple[int, ...]) -> tuple[dict[str, Array],
 
 
 def _joined(alleles: Array) -> Array:
-    """Return the ALT alleles of each variant parted by commas, "." where there are none; a row is padded with ""."""
+    """Return the ALT alleles of each variant separated by commas, "." if it has none; rows are padded with ""."""
     joined: Array = np.full(len(alleles), "", TEXT)
     for column in alleles.T:
         both = (joined != "") & (column != "")
@@ -208,24 +205,22 @@ def _text(group: ZarrGroup, name: str, shape: tuple[int, ...] = ()) -> Array:
     return _values(group, name, shape).astype(TEXT)
 
 
-def _values(group: ZarrGroup, name: str, shape: tuple[int, ...] = (), fill: bool = False) -> Array:
-    """Read all of an array whose first dimensions must have this shape; chunks not there are filled if need be."""
+def _values(group: ZarrGroup, name: str, shape: tuple[int, ...] = ()) -> Array:
+    """Read all of an array whose first dimensions must have this shape."""
     array = _member(group, name)
-    if fill:
-        array = zarr.open_array(plain(array.store), path=array.path, mode="r")
     if array.shape[: len(shape)] != shape:
         raise InputError(
-            f"{group_name(group)}: {name} has the shape {array.shape}, but there are {shape[0]} in the calls; "
+            f"{place_of(group)}: {name} has the shape {array.shape}, the genotypes have {shape[0]}; "
             "write the store again"
         )
     check_size(array)
-    with opening(f"{group_name(group)}/{name}", "read", "check the store against a copy"):
+    with opening(f"{place_of(group)}/{name}", "read", "check the store against a copy"):
         return np.asarray(array[...])
 
 
 def _member(group: ZarrGroup, name: str) -> ZarrArray:
-    """Return an array of a group; one whose codec would run what lies in the file is refused."""
-    where = group_name(group)
+    """Return an array of a group, after a check of its metadata."""
+    where = place_of(group)
     with opening(f"{where}/{name}", "opened"):
         array = group[name] if _has(group, name) else None
     if not isinstance(array, zarr.Array):
@@ -235,7 +230,7 @@ def _member(group: ZarrGroup, name: str) -> ZarrArray:
 
 
 def _has(group: ZarrGroup, name: str) -> bool:
-    """Tell whether a group has a member, be it one that cannot be opened."""
+    """Whether a group has a member, even one that cannot be opened."""
     try:
         return name in group
     except InputError:
@@ -244,36 +239,12 @@ def _has(group: ZarrGroup, name: str) -> bool:
         return True
 
 
-def group_name(group: ZarrGroup) -> str:
-    """Return the path or URL of a group."""
-    return redacted(str(group.store_path).removeprefix("file://"))
+def has_genotypes(group: ZarrGroup) -> bool:
+    """Whether a group is a VCF Zarr store with genotypes or dosages."""
+    return _has(group, "variant_position") and (_has(group, CALLS) or _has(group, DOSAGES))
 
 
-def _open_group(data: str | Path | ZarrGroup, missing_chunks: str = "error") -> ZarrGroup | None:
-    """Return the group at a path or URL, None if there is none."""
-    try:
-        if isinstance(data, zarr.Group):
-            store = whole(data.store, missing_chunks)
-            return data if store is data.store else zarr.open_group(store, path=data.path, mode="r")
-        return zarr.open_group(open_store(str(data), missing_chunks), mode="r")
-    except InputError:
-        raise
-    except DAMAGED:
-        return None
-
-
-def is_vcf_zarr(data: str | Path | ZarrGroup) -> bool:
-    """Tell whether a path, URL or group is a VCF Zarr store with genotypes or dosages."""
-    group = _open_group(data)
-    return group is not None and _has(group, "variant_position") and (_has(group, CALLS) or _has(group, DOSAGES))
-
-
-def open_vcf_zarr(
-    data: str | Path | ZarrGroup, variable: str | None = None, missing_chunks: str = "error"
-) -> VcfZarrSource | DosageSource:
-    """Open the genotypes of a VCF Zarr store, or its dosages where there are none or these are asked for by name."""
-    group = _open_group(data, missing_chunks)
-    if group is None:
-        raise InputError(f"{data}: there is no Zarr group here; check the path")
+def open_vcf_zarr(group: ZarrGroup, variable: str | None = None) -> VcfZarrSource | DosageSource:
+    """Open the genotypes of a group, or dosages: those named, or the default ones if it has no genotypes."""
     name = variable or (CALLS if _has(group, CALLS) or not _has(group, DOSAGES) else DOSAGES)
     return VcfZarrSource(group) if name == CALLS else DosageSource(group, name)

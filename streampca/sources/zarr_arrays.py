@@ -1,8 +1,7 @@
-"""Zarr arrays, format 2 and 3: by object, by path, or by URL.
+"""Zarr arrays, format 2 and 3.
 
-Whole chunks of local stores are read and decoded straight into buffers that are used again. This takes less than half
-the time of the general path of zarr-python, whose fresh buffers cost more than the decoding; all other stores and
-codecs go through zarr-python itself.
+Whole chunks of local stores are decoded directly into scratch buffers. This takes less than half the time of
+zarr-python, whose new buffers cost more than the decoding. Other stores and codecs are read through zarr-python.
 """
 
 from __future__ import annotations
@@ -34,33 +33,29 @@ from streampca.sources.completeness import (
     unreadable,
     whole,
 )
+from streampca.sources.formats.zarr import MARKERS
 from streampca.sources.remote import RemoteStore, is_url, open_remote
 from streampca.sources.scratch import scratch
 from streampca.validation import check_declared_size
 
-# Chunks beyond which Dask has no graph of them.
-MOST_BLOCKS = 1_000_000
-# Chunks beyond which their files are not looked at one by one.
-MOST_CHUNKS = 10_000_000
-# What a label takes as text.
-LABEL_BYTES = 32
-# Codecs that run what lies in a file.
-UNSAFE = frozenset({"pickle", "numcodecs.pickle"})
+MOST_BLOCKS = 1_000_000  # of a Dask graph
+MOST_CHUNKS = 10_000_000  # whose files are checked one by one
+LABEL_BYTES = 32  # of one label as text
+UNSAFE = frozenset({"pickle", "numcodecs.pickle"})  # codecs that execute code from the file
+GONE = -1  # stamp of a missing chunk
 
-ZarrArray: TypeAlias = Any  # zarr.Array, whose types differ from release to release
+ZarrArray: TypeAlias = Any  # zarr.Array and zarr.Group, whose types differ between releases
+ZarrGroup: TypeAlias = Any
 
 _DECODERS: dict[type, Any] = {ZstdCodec: Zstd, BloscCodec: Blosc, GzipCodec: GZip}
-# The stamp of a chunk that is not there.
-GONE = -1
-MARKERS = ("zarr.json", ".zarray", ".zgroup")
 
 
 class ZarrSource(Source):
     """One Zarr array; the first dimension is samples, the others are features.
 
-    Each chunk must be there, unless its store was opened to fill it. Of a local store all chunks are looked at before
-    the first sweep, and each that is read must be the one that was seen then; of a remote one, some before and after
-    each sweep.
+    Each chunk must exist, unless the store was opened with missing_chunks="fill". All chunks of a local store are
+    checked before the first sweep, and must not change after that; some chunks of a remote one before and after each
+    sweep.
     """
 
     def __init__(self, array: ZarrArray, axes: tuple[Axis, Axis] | None = None):
@@ -70,7 +65,7 @@ class ZarrSource(Source):
             raise InputError(f"{self.name}: a Zarr array of {array.ndim} dimension(s); give samples x features")
         self._array, self._store = array, plain(array.store)
         self._stamps: Array | None = None
-        names = _names(array)
+        names = dimension_names(array)
         self.samples, self.features = axes or plain_axes(
             array.shape, names if names and all(names) and len(set(names)) == array.ndim else None
         )
@@ -82,13 +77,13 @@ class ZarrSource(Source):
             min(_stacked_chunk(self._grid[n_sample_dims:], array.shape[n_sample_dims:]), self.shape[1]),
         )
         self._decoder = _direct_decoder(array)
-        # A chunk that goes beyond the array is decoded as a whole all the same.
+        # A chunk that extends beyond the array is decoded completely.
         beyond = max(1.0, math.prod(self._grid) / max(1, math.prod(self.chunks)))
         self.overhead = beyond * (1.0 if self._decoder else 3.0)
         self.costly = True
 
     def read_block(self, outer_samples: slice, outer_features: slice) -> tuple[Array, int]:
-        """Read whole chunks directly where that can be done, else through zarr-python."""
+        """Read whole chunks directly if possible, else through zarr-python."""
         n_sample_dims = len(self.samples.dims)
         region = [slice(0, size) for size in self._array.shape]
         region[0], region[n_sample_dims] = outer_samples, outer_features
@@ -102,7 +97,7 @@ class ZarrSource(Source):
             raise InputError(f"{self.name}: cannot be read ({error}); check the store against a copy") from error
         if self._stamps is not None:
             for index in itertools.product(*self._spans(region)):
-                self._refuse_change(index, _stamp(os.stat, self._chunk_path(index)))
+                self._check_unchanged(index, _stamp(os.stat, self._chunk_path(index)))
         return block, block.nbytes
 
     def _read_chunks(self, region: list[slice]) -> tuple[Array, int]:
@@ -139,7 +134,7 @@ class ZarrSource(Source):
                 n_read = file.readinto(packed.data)
                 stamp = _stamp(os.fstat, file.fileno())
         except FileNotFoundError:
-            self._refuse_change(index, GONE)
+            self._check_unchanged(index, GONE)
             if self._must_be_whole:
                 raise missing_chunk(path) from None
             fill = self._array.fill_value
@@ -147,7 +142,7 @@ class ZarrSource(Source):
             return 0
         except OSError as error:
             raise unreadable(path, error) from error
-        self._refuse_change(index, stamp)
+        self._check_unchanged(index, stamp)
         if n_read != n_bytes or not _fills(self._decoder, packed, out):
             raise damaged_chunk(path)
         return n_bytes
@@ -161,38 +156,38 @@ class ZarrSource(Source):
         """Chunks along each dimension."""
         return [-(-s // c) for s, c in zip(self._array.shape, self._grid, strict=True)]
 
-    def _refuse_change(self, index: tuple[int, ...], stamp: int) -> None:
-        """Refuse a chunk that is not the one that was seen before the first sweep."""
+    def _check_unchanged(self, index: tuple[int, ...], stamp: int) -> None:
+        """Raise if a chunk has changed since the first sweep."""
         if self._stamps is not None and self._stamps[np.ravel_multi_index(index, self._n_chunks)] != stamp:
             raise changed(self._chunk_path(index))
 
     def _spans(self, region: list[slice]) -> list[range]:
-        """Chunks along each dimension that a region touches."""
+        """Return the chunks along each dimension that a region intersects."""
         return [range(s.start // c, -(-s.stop // c)) for s, c in zip(region, self._grid, strict=True)]
 
-    def look(self) -> Array:
-        """Return a number for each chunk of a local store, which changes when it does; GONE for those not there."""
+    def _chunk_stamps(self) -> Array:
+        """Return the stamp of each chunk of a local store, GONE for missing ones."""
         if math.prod(self._n_chunks) > MOST_CHUNKS:
-            raise InputError(f"{self.name}: has more than {MOST_CHUNKS} chunks; check it, or write it in larger ones")
+            raise InputError(f"{self.name}: has more than {MOST_CHUNKS} chunks; check it, or use larger chunks")
         indices = itertools.product(*map(range, self._n_chunks))
         stamps = (_stamp(os.stat, self._chunk_path(index)) for index in indices)
         return np.fromiter(stamps, np.int64, math.prod(self._n_chunks))
 
     def watch(self) -> None:
-        """Look at all chunks of a local store once, and refuse those not there; at some of a remote one each time."""
+        """Check all chunks of a local store once, and some of a remote one each time; raise if one is missing."""
         if not isinstance(self._store, LocalStore):
             super().watch()
         elif self._stamps is None:
-            stamps = self.look()
+            stamps = self._chunk_stamps()
             if self._must_be_whole and (stamps == GONE).any():
                 first = np.unravel_index(int((stamps == GONE).argmax()), self._n_chunks)
                 raise missing_chunk(self._chunk_path(tuple(int(i) for i in first)))
             self._stamps = stamps
 
     def stamp(self) -> object:
-        """Size and time of all chunks of a local store; size and entity tag of some of a remote one."""
+        """Return sizes and times of all chunks of a local store, sizes and entity tags of some of a remote one."""
         if isinstance(self._store, LocalStore):
-            return self.look().tobytes()
+            return self._chunk_stamps().tobytes()
         if isinstance(self._store, RemoteStore):
             some = np.unique(np.linspace(0, math.prod(self._n_chunks) - 1, 64).astype(int))
             places = [tuple(int(i) for i in np.unravel_index(flat, self._n_chunks)) for flat in some]
@@ -201,7 +196,7 @@ class ZarrSource(Source):
         return None
 
     def fingerprint(self) -> str:
-        """Hash of the metadata and of the stamp, that of before the first sweep if there was one."""
+        """Return a hash of the metadata and of the stamp before the first sweep."""
         metadata = str(self._array.metadata.to_dict())
         stamp = self.stamp() if self._stamps is None else self._stamps.tobytes()
         return digest("zarr", self._array.shape, self.dtype.str, self._grid, metadata, stamp)
@@ -210,30 +205,34 @@ class ZarrSource(Source):
 def _stamp(stat: Callable[[Any], os.stat_result], file: str | int) -> int:
     """Return a number that changes when a file is written, or GONE."""
     try:
-        found = stat(file)
+        status = stat(file)
     except (FileNotFoundError, NotADirectoryError):
         return GONE
-    return (found.st_mtime_ns ^ found.st_size * 0x9E3779B97F4A7C15) & (1 << 63) - 1
+    return (status.st_mtime_ns ^ status.st_size * 0x9E3779B97F4A7C15) & (1 << 63) - 1
 
 
 def _stacked_chunk(chunks: tuple[int, ...], sizes: tuple[int, ...]) -> int:
-    """Rows (or columns) of a stacked axis that one step of its outermost dimension's chunks covers."""
+    """Return the length of a chunk along a stacked axis: chunks of the outermost dimension, all of the others."""
     return chunks[0] * math.prod(sizes[1:])
 
 
 def _direct_decoder(array: ZarrArray) -> Any:
-    """Return what turns a chunk's file into its values, or None where only zarr-python can."""
-    if not isinstance(plain(array.store), LocalStore) or np.dtype(array.dtype).byteorder == ">":
+    """Return the decoder of a chunk's file, or None if it takes zarr-python."""
+    dtype, metadata = np.dtype(array.dtype), array.metadata
+    if not isinstance(plain(array.store), LocalStore) or dtype.byteorder == ">":
         return None
-    metadata = array.metadata
-    if metadata.zarr_format == 2:
-        simple = not metadata.filters and metadata.order == "C"
-        known = metadata.compressor is None or isinstance(metadata.compressor, tuple(_DECODERS.values()))
-        return (metadata.compressor or _Stored()) if simple and known else None
-    codecs = list(metadata.codecs)
+    if metadata.zarr_format == 3:
+        return _decoder_of_codecs(list(metadata.codecs), dtype)
+    simple = not metadata.filters and metadata.order == "C"
+    known = metadata.compressor is None or isinstance(metadata.compressor, tuple(_DECODERS.values()))
+    return (metadata.compressor or _Stored()) if simple and known else None
+
+
+def _decoder_of_codecs(codecs: list[Any], dtype: np.dtype[Any]) -> Any:
+    """Return the decoder of format 3: little-endian bytes, then one compression and a checksum at most."""
     if not codecs or not isinstance(codecs[0], BytesCodec):
         return None
-    if np.dtype(array.dtype).itemsize > 1 and getattr(codecs[0].endian, "value", None) != "little":
+    if dtype.itemsize > 1 and getattr(codecs[0].endian, "value", None) != "little":
         return None
     decoder: Any = _Stored()
     for codec in codecs[1:]:
@@ -247,7 +246,7 @@ def _direct_decoder(array: ZarrArray) -> Any:
 
 
 class _Checked:
-    """Chunks that end with a checksum of all before it."""
+    """Chunks that end with a checksum."""
 
     def __init__(self, inner: Any):
         self.inner = inner
@@ -263,11 +262,11 @@ class _Stored:
 
 
 def _fills(decoder: Any, packed: Array, out: Array) -> bool:
-    """Decode into out and tell whether all of out was written.
+    """Decode into out; returns whether all of out was written.
 
-    Blosc believes the sizes that its header claims, so these are compared with those of the file and of out. The others
-    may decode to fewer bytes and leave the end as it was: the last byte is stamped before, with one value and, if it
-    seems untouched (the data may end like that), with another.
+    Blosc trusts the sizes in its header, so they are compared with the file and with out. Other codecs may decode to
+    fewer bytes and leave the end untouched: the last byte is set before to one value and, if it still has that value
+    (the data may end with it), to another one.
     """
     if isinstance(decoder, _Checked):
         return has_checksum(packed) and _fills(decoder.inner, packed[:-4], out)
@@ -293,43 +292,38 @@ def place_of(array: ZarrArray) -> str:
 
 
 def check_array(array: ZarrArray) -> None:
-    """Refuse metadata that no array has, and codecs that would run what lies in the file."""
+    """Raise if metadata are invalid, or if a codec would execute code from the file."""
     where = place_of(array)
     with opening(where):
         np.dtype(array.dtype).itemsize, dict(array.attrs)
         sizes = (*array.shape, *array.chunks, *(getattr(array, "shards", None) or ()))
         codecs = _codec_names(array.metadata)
     if codecs & UNSAFE:
-        raise InputError(f"{where}: holds Python objects (pickled), which is not safe to read; write the store again")
+        raise InputError(f"{where}: contains pickled Python objects, which are not safe to read; write the store again")
     if min(array.shape, default=0) < 0 or min(array.chunks, default=1) < 1 or max(sizes, default=0) >= 1 << 63:
         raise InputError(f"{where}: has the shape {array.shape} in chunks of {array.chunks}; write the store again")
 
 
 def _codec_names(metadata: Any) -> set[str]:
-    """Return what the codecs of an array are called."""
+    """Return the names of the codecs of an array."""
     if metadata.zarr_format == 2:
         return {str(codec.codec_id) for codec in (*(metadata.filters or ()), metadata.compressor) if codec is not None}
     return {str(getattr(codec, "codec_name", "")) for codec in metadata.codecs}
 
 
 def check_size(array: ZarrArray) -> None:
-    """Refuse an array that is to be read as a whole, labels mostly, but claims more than there is memory."""
+    """Raise if an array that is read completely, such as labels, declares more than the available memory."""
     check_array(array)
     itemsize = max(np.dtype(array.dtype).itemsize, LABEL_BYTES)
     chunk = getattr(array, "shards", None) or array.chunks
     check_declared_size(place_of(array), itemsize * max(math.prod(array.shape), math.prod(chunk)))
 
 
-def refuse_many_blocks(array: ZarrArray) -> None:
-    """Refuse an array of more chunks than Dask can count."""
+def check_block_count(array: ZarrArray) -> None:
+    """Raise if an array has too many chunks for a Dask graph."""
     blocks = math.prod(-(-size // chunk) for size, chunk in zip(array.shape, array.chunks, strict=True))
     if blocks > MOST_BLOCKS:
-        raise InputError(f"{place_of(array)}: has {blocks} chunks, more than {MOST_BLOCKS}; write it in larger ones")
-
-
-def is_zarr(path: Path) -> bool:
-    """Tell whether a path lies at or below a Zarr array or group."""
-    return any((place / marker).exists() for place in (path, *path.parents) for marker in MARKERS)
+        raise InputError(f"{place_of(array)}: has {blocks} chunks, more than {MOST_BLOCKS}; use larger chunks")
 
 
 def open_store(location: str, missing_chunks: str) -> Any:
@@ -338,66 +332,18 @@ def open_store(location: str, missing_chunks: str) -> Any:
     return whole(store, missing_chunks)
 
 
-def made_whole(array: ZarrArray, missing_chunks: str) -> ZarrArray:
-    """Return the same array in a store whose chunks must be there, unless these are to be filled."""
-    store = whole(array.store, missing_chunks)
-    return array if store is array.store else zarr.open_array(store, path=array.path, mode="r")
-
-
-def open_zarr(location: str, variable: str | None, missing_chunks: str) -> ZarrArray:
-    """Open one array of a local path or a URL; `store.zarr/path` and `variable` both name one inside a group."""
-    with opening(location):
-        try:
-            node = zarr.open(open_store(location, missing_chunks), mode="r")
-            if isinstance(node, zarr.Array):
-                return node
-            if variable is not None and variable in node:
-                node = node[variable]
-                if isinstance(node, zarr.Array):
-                    return node
-                return open_zarr(f"{location}/{variable}", None, missing_chunks)
-            arrays = {array.path.removeprefix(f"{node.path}/"): array for array in arrays_in(node)}
-        except (FileNotFoundError, KeyError) as error:
-            raise InputError(f"{location}: there is no Zarr array or group here; check the path") from error
-    if variable is not None:
-        raise InputError(f"{location}: has no array {variable!r}; it has {_listing(arrays)}")
-    matrices = {name: array for name, array in arrays.items() if array.ndim >= 2}
-    if len(matrices) == 1:
-        return next(iter(matrices.values()))
-    raise InputError(f"{location}: is a group; name one of its arrays, as {location}/NAME: it has {_listing(arrays)}")
-
-
-def has_labels(array: ZarrArray, dims: tuple[str, ...]) -> bool:
-    """Tell whether the group of an array holds labels of its dimensions; without them, xarray need not be loaded."""
-    return any({*_names(other)} & {*dims} for other in arrays_beside(array) if other.ndim == 1)
-
-
-def arrays_beside(array: ZarrArray) -> list[ZarrArray]:
-    """Return all arrays of the group of an array, itself too; none if there is no group, or one that is damaged."""
-    parent, _, name = array.path.rpartition("/")
-    try:
-        if name:
-            group = zarr.open_group(array.store, path=parent or None, mode="r")
-        elif isinstance(plain(array.store), LocalStore):
-            group = zarr.open_group(Path(str(plain(array.store).root)).parent, mode="r")
-        else:
-            return []
-        return list(arrays_in(group, deep=False))
-    except DAMAGED:
-        return []
-
-
 def arrays_in(group: Any, deep: bool = True) -> Iterator[ZarrArray]:
-    """Yield the arrays of a group, and of the groups in it.
+    """Yield the arrays of a group, and of the groups in it if `deep`.
 
-    Of a local store one after the other: zarr-python opens all at once, and leaves those beside one that fails to log
-    their own errors.
+    Arrays of a local store are opened one by one: zarr-python opens all at once, and if one fails, the others log
+    errors of their own.
     """
-    if not isinstance(group.store, LocalStore):
+    store = plain(group.store)
+    if not isinstance(store, LocalStore):
         members = group.members(max_depth=None if deep else 0)
         yield from (node for _, node in members if isinstance(node, zarr.Array))
         return
-    for place in sorted(Path(str(group.store.root), group.path).iterdir()):
+    for place in sorted(Path(str(store.root), group.path).iterdir()):
         if any((place / marker).exists() for marker in MARKERS):
             node = group[place.name]
             if isinstance(node, zarr.Array):
@@ -406,8 +352,8 @@ def arrays_in(group: Any, deep: bool = True) -> Iterator[ZarrArray]:
                 yield from arrays_in(node)
 
 
-def _names(array: ZarrArray) -> tuple[str, ...]:
-    """Return the names of an array's dimensions, if it has any; "" for one without."""
+def dimension_names(array: ZarrArray) -> tuple[str, ...]:
+    """Return the names of the dimensions, "" for one without a name; () if none has."""
     attributes = array.metadata.attributes
     names = getattr(array.metadata, "dimension_names", None) or (
         attributes.get("_ARRAY_DIMENSIONS") if isinstance(attributes, dict) else None
@@ -415,7 +361,3 @@ def _names(array: ZarrArray) -> tuple[str, ...]:
     if not isinstance(names, (list, tuple)) or len(names) != array.ndim:
         return ()
     return tuple(name if isinstance(name, str) else "" for name in names)
-
-
-def _listing(arrays: dict[str, ZarrArray]) -> str:
-    return ", ".join(f"{name} {array.shape}" for name, array in itertools.islice(arrays.items(), 8)) or "no arrays"

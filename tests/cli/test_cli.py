@@ -131,7 +131,7 @@ BAD = {
     "one sample": (["pca", "one.npy"], "at least 2 samples"),
     "unknown command": (["pcaa", "x.zarr"], "No such command"),
     "not a result": (["info", "x"], "does not exist"),
-    "no kind": (["info", "plain.txt"], "not a known kind"),
+    "no kind": (["info", "plain.txt"], "unknown file format"),
     "folder": (["pca", "."], "not a Zarr store"),
     "unwritable": (["pca", "x.zarr", "--out", "/proc/x.zarr"], "choose another folder"),
     "seed": (["pca", "x.zarr", "--seed", "-1"], "-1 is not in the range"),

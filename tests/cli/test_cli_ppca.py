@@ -273,7 +273,7 @@ BAD = {
     "max iter": (["ppca", "x.npy", "--max-iter", 0], "max-iter"),
     "tol": (["ppca", "x.npy", "-k", 2, "--tol", 0], "between 0 and 1"),
     "too little memory": (["ppca", "x.npy", "-k", 2, "--memory", "20MB"], "raise the limit"),
-    "option of genotypes": (["ppca", "x.npy", "-k", 2, "--maf", "0.1"], "maf is for genotypes"),
+    "option of genotypes": (["ppca", "x.npy", "-k", 2, "--maf", "0.1"], "maf needs genotypes"),
     "export of genotypes": (["ppca", "x.npy", "-k", 2, "--export", "plink"], "export tsv"),
     "one sample": (["ppca", "one.npy"], "leave no component"),
     "infinite": (["ppca", "inf.npy", "-k", 2], "1 infinite value(s), the first at sample 3, feature 1"),

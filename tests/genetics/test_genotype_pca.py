@@ -29,7 +29,7 @@ from streampca.demos.simulate_genotypes import simulate_genotypes
 from streampca.models.genotypes import fit_genotypes
 from streampca.models.pca.fit import PCAFit, fit_pca, not_distinguishable, plan_pca
 from streampca.models.pca.options import PCAOptions
-from streampca.sources.plink1 import BedSource
+from streampca.sources.formats.plink1 import BedSource
 
 SOLVERS = ("gram", "krylov", "power")
 

@@ -12,8 +12,8 @@ import pytest
 from streampca.errors import InputError
 from streampca.genetics import pruning as module
 from streampca.genetics.pruning import prune, write_lists
+from streampca.sources.formats.plink1 import MAGIC, BedSource
 from streampca.sources.packed import pack
-from streampca.sources.plink1 import MAGIC, BedSource
 
 WINDOWS = [
     ("50", 5, 0.2), (50, 5, 0.5), ("20", 20, 0.1), ("7", 1, 0.8), ("400", 10, 0.3), ("1", 1, 0.2), ("9", 4, 0),

@@ -17,8 +17,8 @@ from streampca import InputError
 from streampca.demos.simulate_genotypes import simulate_genotypes
 from streampca.models.pca.fit import fit_pca
 from streampca.models.pca.options import PCAOptions
-from streampca.sources.plink1 import BedSource
-from streampca.sources.plink2 import PgenSource
+from streampca.sources.formats.plink1 import BedSource
+from streampca.sources.formats.plink2 import PgenSource
 
 pgenlib = pytest.importorskip("pgenlib")
 M = 300
@@ -168,10 +168,10 @@ def test_tables_that_are_not_there(path, suffix):
         (".psam", "#IID\na\nb\n", "9 samples and 300 variants, but x.psam has 2"),
         (".pvar", "#CHROM POS ID REF ALT\n1 1 a A G\n", "x.pvar 1"),
         (".psam", "#IID SEX\na NA\nb\n", "line 3 has 1 columns, the header has 2"),
-        (".psam", "#IID\na\na\n", "sample 0 a is there twice"),
-        (".psam", "f a 0 0 0 -9\n", "line 1 is no header"),
-        (".pvar", "##x\n#CHROM POS ID REF\n1 1 a A\n", "line 2 is no header"),
-        (".pvar", "#CHROM POS ID REF ALT\n1 one a A G\n", "a position is not a whole number"),
+        (".psam", "#IID\na\na\n", "duplicate sample 0 a"),
+        (".psam", "f a 0 0 0 -9\n", "line 1 is not a header"),
+        (".pvar", "##x\n#CHROM POS ID REF\n1 1 a A\n", "line 2 is not a header"),
+        (".pvar", "#CHROM POS ID REF ALT\n1 one a A G\n", "positions must be integers"),
         (".pvar", "#CHROM POS ID REF ALT\n", "is empty"),
         (".pvar", "", "is empty"),
     ],

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from streampca import InputError, open_genotypes, open_source
 from streampca.sources import packed as p
 from streampca.sources.filters import Filter
+from streampca.sources.formats.plink1 import BedSource
 from streampca.sources.genotypes import packed_width
-from streampca.sources.plink1 import BedSource
 from streampca.sweep.scaling import Scaling
 
 SIZES = [*range(1, 10), 31, 32, 33, 64, 65]
@@ -188,7 +188,7 @@ def edit(number, change):
 
 
 BROKEN = {
-    "cut short": (change_bed(lambda b: b[:-1]), ["x.bed", "cut short", "24 bytes", "25"]),
+    "cut short": (change_bed(lambda b: b[:-1]), ["x.bed", "truncated", "24 bytes", "25"]),
     "too long": (change_bed(lambda b: b + b"\0"), ["x.bed", "too long", "26 bytes", "25"]),
     "wrong magic": (change_bed(lambda b: b"PK" + b[2:]), ["x.bed", "magic"]),
     "individual-major": (change_bed(lambda b: b[:2] + b"\0" + b[3:]), ["x.bed", "individual-major", "--make-bed"]),
@@ -205,8 +205,8 @@ BROKEN = {
     ),
     "blank line": (change_text(".fam", lambda t: t.replace("\n", "\n\n", 1)), ["x.fam", "line 2", "0 columns"]),
     "empty column": (change_text(".bim", edit(4, lambda f: [*f[:4], "", f[5]])), ["x.bim", "column"]),
-    "position": (change_text(".bim", edit(6, lambda f: [*f[:3], "1e3", *f[4:]])), ["x.bim", "1e3", "whole number"]),
-    "huge position": (change_text(".bim", edit(6, lambda f: [*f[:3], "9" * 30, *f[4:]])), ["x.bim", "whole number"]),
+    "position": (change_text(".bim", edit(6, lambda f: [*f[:3], "1e3", *f[4:]])), ["x.bim", "1e3", "must be integers"]),
+    "huge position": (change_text(".bim", edit(6, lambda f: [*f[:3], "9" * 30, *f[4:]])), ["x.bim", "integers"]),
     "sample twice": (change_text(".fam", edit(7, lambda f: ["f2", "i2", *f[2:]])), ["x.fam", "f2 i2", "line 7"]),
     "variant twice": (change_text(".bim", edit(9, lambda f: [f[0], "rs2", *f[2:]])), ["x.bim", "rs2", "line 9"]),
     "alleles swapped": (
@@ -240,14 +240,14 @@ def test_missing_files_are_named(tmp_path, suffix):
     path.with_suffix(suffix).unlink()
     with pytest.raises(InputError) as error:
         open_source(path)
-    assert f"x{suffix}: cannot be read" in one_line(error)
+    assert f"x{suffix}: {'does not exist' if suffix == '.bed' else 'cannot be read'}" in one_line(error)
 
 
 def test_file_that_shrinks_while_it_is_read(tmp_path):
     source = BedSource(small_file(tmp_path))
     path = tmp_path / "x.bed"
     path.write_bytes(path.read_bytes()[:-3])
-    with pytest.raises(InputError, match="shorter while it was read"):
+    with pytest.raises(InputError, match="truncated while it was read"):
         source.read_packed(0, 11)
     assert source.read_packed(0, 5)[0].shape == (5, 2)
 

@@ -218,7 +218,7 @@ WRONG = {
     "line break": ({"AWS_ACCESS_KEY_ID": "key\n"}, "s3://bucket/x.zarr", ["AWS_ACCESS_KEY_ID has"]),
     "no bucket": ({}, "s3:///x.zarr", ["names no bucket"]),
     "dots": ({}, "s3://bucket/../x.zarr", ["is no URL of a store"]),
-    "nothing": ({}, "s3://bucket/nothing.zarr", ["no Zarr array or group"]),
+    "nothing": ({}, "s3://bucket/nothing.zarr", ["not a Zarr array or group"]),
     "profile": ({"AWS_PROFILE": "nosuch"}, "s3://bucket/x.zarr", ["AWS_PROFILE", "nosuch"]),
     "no keys in profile": (
         {"AWS_ACCESS_KEY_ID": None, "AWS_SECRET_ACCESS_KEY": None, "AWS_CONFIG_FILE": "{folder}/config"},
@@ -460,7 +460,7 @@ def test_an_upload_goes_on_after_sigkill(url, result, monkeypatch, overwrite):
     assert done.returncode == -9
     assert kind_at(url) is None
     assert exists(url)
-    with pytest.raises(InputError, match="no Zarr array or group"):
+    with pytest.raises(InputError, match="not a Zarr array or group"):
         open_source(url)
     sent, connect = [], remote._connect
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +12,29 @@ import numpy as np
 
 from streampca._typing import Array
 from streampca.errors import InputError
-from streampca.sources.genotypes import CHUNK, TEXT, GenotypeSource, packed_width, refuse_duplicates
-from streampca.sources.plink1 import open_binary, read_bim, read_fam
+from streampca.sources.formats.plink1 import check_no_variable, open_binary, read_bim, read_fam
+from streampca.sources.genotypes import CHUNK, TEXT, GenotypeSource, check_duplicates, packed_width
+from streampca.sources.registry import OpenOptions, register
 from streampca.sources.scratch import scratch
 
-# Columns of one line; more are a line without end.
-MOST_COLUMNS = 10_000
-# Third byte of files whose header has the numbers of variants and samples, four bytes each.
+MOST_COLUMNS = 10_000  # of one line
+# Third byte of files whose header contains the numbers of variants and samples, four bytes each.
 COUNTED_MODES = (0x02, 0x03, 0x04, 0x10, 0x11)
 
 
+@register(suffixes=(".pgen",), genotypes=True)
+def open_pgen(path: Path, options: OpenOptions) -> PgenSource:
+    """Open a .pgen file with its tables."""
+    check_no_variable(path, options)
+    return PgenSource(path)
+
+
 class PgenSource(GenotypeSource):
-    """Hard calls of a .pgen file; the allele counted, A1, is ALT: at a site with several of them, all count as one."""
+    """Hard calls of a .pgen file. A1, which is counted, is ALT; at multiallelic sites all ALT alleles count as one."""
 
     def __init__(self, path: Path):
         self._path = path
-        self._tables = _beside(path, ".pvar", ".bim"), _beside(path, ".psam", ".fam")
+        self._tables = _table_of(path, ".pvar", ".bim"), _table_of(path, ".psam", ".fam")
         variant_table, sample_table = self._tables
         super().__init__(
             str(path),
@@ -40,17 +48,17 @@ class PgenSource(GenotypeSource):
         self._opened = self.stamp()
 
     def _check_counts(self) -> None:
-        # The header first: pgenlib makes room for as many as it claims.
-        found = _claimed(self._path)
-        if found in (None, self.shape):
+        # The header first: pgenlib allocates memory for the numbers in it.
+        counts = _header_counts(self._path)
+        if counts in (None, self.shape):
             reader = self._open()
-            found = (reader.get_raw_sample_ct(), reader.get_variant_ct())
+            counts = (reader.get_raw_sample_ct(), reader.get_variant_ct())
             reader.close()
-        if found is not None and found != self.shape:
+        if counts != self.shape:
             variants, samples = self._tables
             raise InputError(
-                f"{self._path}: holds {found[0]} samples and {found[1]} variants, but {samples.name} has "
-                f"{self.shape[0]} and {variants.name} {self.shape[1]}; the files are not of one set"
+                f"{self._path}: has {counts[0]} samples and {counts[1]} variants, but {samples.name} has "
+                f"{self.shape[0]} and {variants.name} {self.shape[1]}; the files are not from the same set"
             )
 
     def _open(self, **counts: Any) -> Any:
@@ -61,7 +69,7 @@ class PgenSource(GenotypeSource):
             raise _unreadable(self._path, error) from error
 
     def _reader(self) -> Any:
-        """Return this thread's reader; one must not be used by two."""
+        """Return the reader of this thread; readers are not thread-safe."""
         if not hasattr(self._readers, "pgen"):
             n, m = self._n_stored, len(self._offsets) - 1
             self._readers.pgen = self._open(raw_sample_ct=n, variant_ct=m, allele_idx_offsets=self._offsets)
@@ -69,12 +77,13 @@ class PgenSource(GenotypeSource):
 
     @property
     def overhead(self) -> float:  # type: ignore[override]
-        """Calls of one chunk, a byte each, and what the reader knows of where each variant lies."""
+        """Bytes of the calls of one chunk, one each, and of the reader's index of variants."""
         calls, index = self.chunks[1] * self._n_stored, 16 * len(self._offsets)
         return super().overhead + (calls + index) / (math.prod(self.chunks) * self.item_bytes)
 
     def read_stored(self, start: int, stop: int) -> tuple[Array, int]:
-        """Read a run of variants, a chunk at a time."""
+        """Read a range of variants, one chunk at a time."""
+        # numba is slow to import, and opening a file does not need it.
         from streampca.sources.packed import pack
 
         reader = self._reader()
@@ -86,13 +95,13 @@ class PgenSource(GenotypeSource):
                 reader.read_range(first, last, calls, allele_idx=0)
             except RuntimeError as error:
                 raise _unreadable(self._path, error) from error
-            # Copies of REF become copies of all others; a missing call, -9, becomes 11, whose last bits mean missing.
+            # Copies of REF become copies of ALT; a missing call, -9, becomes 11, whose last two bits mean missing.
             np.subtract(2, calls, out=calls)
             pack(calls, out[first - start : last - start])
         return out, out.nbytes
 
     def stamp(self) -> tuple[object, ...]:
-        """Size and time of the three files."""
+        """Return sizes and times of the three files."""
         stats = [path.stat() for path in (self._path, *self._tables)]
         return ("plink2", *((stat.st_size, stat.st_mtime_ns) for stat in stats))
 
@@ -105,6 +114,7 @@ class PgenSource(GenotypeSource):
 
 
 def _pgenlib() -> Any:
+    # An optional package.
     try:
         import pgenlib
     except ImportError as error:
@@ -112,8 +122,8 @@ def _pgenlib() -> Any:
     return pgenlib
 
 
-def _claimed(path: Path) -> tuple[int, int] | None:
-    """Return the numbers of samples and variants in the header; None if it is of a kind without them."""
+def _header_counts(path: Path) -> tuple[int, int] | None:
+    """Return the numbers of samples and variants in the header; None for modes without them."""
     with open_binary(path) as file:
         head = file.read(11)
     if len(head) < 11 or head[2] not in COUNTED_MODES:
@@ -122,31 +132,31 @@ def _claimed(path: Path) -> tuple[int, int] | None:
 
 
 def _unreadable(path: Path, error: Exception) -> InputError:
-    told = error.args[0] if error.args else ""
-    reason = (told.decode(errors="replace") if isinstance(told, bytes) else str(told)).strip().rstrip(".")
+    text = error.args[0] if error.args else ""
+    reason = (text.decode(errors="replace") if isinstance(text, bytes) else str(text)).strip().rstrip(".")
     return InputError(f"{path}: cannot be read ({reason}); restore it from a copy or write it again")
 
 
-def _beside(path: Path, *suffixes: str) -> Path:
-    """Return the first of the tables that lies beside a .pgen file."""
+def _table_of(path: Path, *suffixes: str) -> Path:
+    """Return the first existing table of a .pgen file."""
     for suffix in suffixes:
         if path.with_suffix(suffix).exists():
             return path.with_suffix(suffix)
     packed = path.with_suffix(f"{suffixes[0]}.zst")
     if packed.exists():
         raise InputError(
-            f"{packed}: is compressed, which is not read; "
+            f"{packed}: compressed tables are not supported; "
             f"decompress it with plink2 --zst-decompress {packed} {packed.with_suffix('')}"
         )
-    raise InputError(f"{path}: there is no {' or '.join(suffixes)} beside it; put it there")
+    raise InputError(f"{path}: has no {' or '.join(suffixes)}; put it next to the file")
 
 
 def read_psam(path: Path) -> dict[str, Array]:
-    """Read the samples' labels; FID is 0 where there is none, as PLINK writes it."""
+    """Read the samples' labels; a missing FID is 0, as in PLINK."""
     table = _read_columns(path, ("#FID", "#IID"), ("IID",), ("FID",))
     iid = table["IID"]
     fid = table.get("FID", ["0"] * len(iid))
-    refuse_duplicates(str(path), "sample", list(zip(fid, iid, strict=True)))
+    check_duplicates(str(path), "sample", list(zip(fid, iid, strict=True)))
     return {"fid": np.array(fid, TEXT), "iid": np.array(iid, TEXT)}
 
 
@@ -156,7 +166,7 @@ def read_pvar(path: Path) -> dict[str, Array]:
     try:
         position = np.array(table["POS"], np.int64)
     except (ValueError, OverflowError) as error:
-        raise InputError(f"{path}: a position is not a whole number ({error}); check the column POS") from error
+        raise InputError(f"{path}: positions must be integers ({error}); check the column POS") from error
     return {
         "chromosome": np.array(table["CHROM"], TEXT),
         "position": position,
@@ -167,38 +177,38 @@ def read_pvar(path: Path) -> dict[str, Array]:
 
 
 def _read_columns(
-    path: Path, first: tuple[str, ...], needed: tuple[str, ...], wanted: tuple[str, ...] = ()
+    path: Path, first: tuple[str, ...], needed: tuple[str, ...], optional: tuple[str, ...] = ()
 ) -> dict[str, list[str]]:
-    """Read columns of a table by name; its header begins with one of `first`, after lines that begin with ##."""
-    columns: dict[str, list[str]] = {}
-    places: list[int] = []
-    n_columns = 0
+    """Read columns of a table by name; its header starts with one of `first`, after lines that start with ##."""
+    lines = _lines(path)
+    number, header = next(lines, (0, []))
+    names = [field.lstrip("#") for field in header]
+    if number and (header[0] not in first or not set(needed) <= set(names)):
+        raise InputError(
+            f"{path}: line {number} is not a header with the columns {' '.join(needed)}; "
+            "write it again with plink2 --make-pgen"
+        )
+    wanted = [names.index(name) for name in (*needed, *optional) if name in names]
+    columns: dict[str, list[str]] = {names[place]: [] for place in wanted}
+    for number, fields in lines:
+        if len(fields) != len(names):
+            raise InputError(f"{path}: line {number} has {len(fields)} columns, the header has {len(names)}")
+        for values, place in zip(columns.values(), wanted, strict=True):
+            values.append(fields[place])
+    if not columns or not columns[needed[0]]:
+        raise InputError(f"{path}: is empty; expected one line per sample or variant")
+    return columns
+
+
+def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield number and fields of the lines that are neither blank nor start with ##."""
     try:
         with path.open() as file:
             for number, line in enumerate(file, start=1):
                 fields = line.split(maxsplit=MOST_COLUMNS)
                 if len(fields) > MOST_COLUMNS:
-                    raise InputError(f"{path}: line {number} has more than {MOST_COLUMNS} columns; mend the line")
-                if line.startswith("##") or not fields:
-                    continue
-                if not columns:
-                    names = [field.lstrip("#") for field in fields]
-                    absent = [name for name in needed if name not in names]
-                    if fields[0] not in first or absent:
-                        raise InputError(
-                            f"{path}: line {number} is no header with the columns {' '.join(needed)}; "
-                            "write it again with plink2 --make-pgen"
-                        )
-                    n_columns = len(names)
-                    columns = {name: [] for name in (*needed, *wanted) if name in names}
-                    places = [names.index(name) for name in columns]
-                    continue
-                if len(fields) != n_columns:
-                    raise InputError(f"{path}: line {number} has {len(fields)} columns, the header has {n_columns}")
-                for values, place in zip(columns.values(), places, strict=True):
-                    values.append(fields[place])
+                    raise InputError(f"{path}: line {number} has more than {MOST_COLUMNS} columns; fix the line")
+                if fields and not line.startswith("##"):
+                    yield number, fields
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: is not text ({error.reason}); check which file it is") from error
-    if not columns or not columns[needed[0]]:
-        raise InputError(f"{path}: is empty; there must be a line for each sample or variant")
-    return columns
+        raise InputError(f"{path}: is not text ({error.reason}); check the file") from error

@@ -1,0 +1,1 @@
+"""One module per format. Each registers its open function; heavy packages are imported inside that function."""

@@ -69,28 +69,38 @@ def worker(*arguments: object) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def sent_by(client: Any) -> int:
+    """Return the bytes that the workers of a client have written so far, to each other and to the driver."""
+
+    def written(dask_worker: Any) -> int:
+        return sum(entry["compressed"] for entry in dask_worker.transfer_outgoing_log)
+
+    return int(sum(client.run(written).values()))
+
+
 def work_network(prefix: str, k: str, workers: str) -> None:
     """Count the bytes of some sweeps on a cluster of this machine, and their bound."""
-    from streampca.run.config import Config
-    from streampca.run.costs.measuring import statistic_of
-    from streampca.run.costs.sizes import network_of, sent_by, sizes_of
+    from streampca.models.pca.fit import plan_pca
+    from streampca.models.pca.options import PCAOptions
+    from streampca.run.config import build
+    from streampca.run.costs.measure import statistic_of
+    from streampca.run.costs.model import network_of, sizes_of
     from streampca.run.engine import engine
-    from streampca.run.fit import Job, open_data
     from streampca.solvers.base import first_sweep
+    from streampca.sources import open_genotypes
     from streampca.sweep.sweep import Sweeps
 
-    asked = Config.model_validate(config(Path(prefix), int(k), "processes", Path("unused.zarr")))
+    asked = build(config(Path(prefix), int(k), "processes", Path("unused.zarr")))
     settings = asked.engine.model_copy(update={"workers": int(workers)})
-    source = asked.source.model_dump()
-    data = open_data(source["path"], source)
-    job = Job.of(data, source, asked.model.model_dump(), MEMORY)
-    plan, request = job.plan(), job.request.of(data)
+    data = open_genotypes(f"{prefix}.bed")
+    plan = plan_pca(data, PCAOptions(n_components=int(k)), memory=MEMORY)
+    assert plan.timed is not None
     statistic = statistic_of(plan.solver, data.shape[1 - plan.cut.axis], plan.dtype)
     assert statistic is not None
     sizes = sizes_of(plan, data, statistic)
     with engine(settings, 1, 2_000_000_000) as client:
         client.wait_for_workers(int(workers))
-        sweeps = Sweeps(plan.matrix(data, request.missing, request.scale))
+        sweeps = Sweeps(plan.matrix(data, plan.timed.missing, plan.timed.scale))
         first_sweep(sweeps, statistic, "first")
         before = sent_by(client)
         sweeps.run(statistic, "counted")
@@ -107,9 +117,9 @@ WORKERS = {"network": work_network}
 
 def config(prefix: Path, k: int, engine: str, out: Path) -> dict[str, Any]:
     return {
-        "source": {"path": f"{prefix}.bed"},
+        "data": {"path": f"{prefix}.bed"},
         "model": {"kind": "pca", "n_components": k},
-        "engine": ENGINES[engine] | {"memory": MEMORY},
+        "engine": ENGINES[engine] | {"memory_limit": MEMORY},
         "output": {"path": str(out), "overwrite": True},
     }
 

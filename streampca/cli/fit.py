@@ -60,7 +60,7 @@ def fit(
 ) -> None:  # fmt: skip
     """Fit a model: build the configuration, run it, print a summary."""
     # The plan and the driver load Dask and NumPy; --help and invalid flags do not wait for them.
-    from streampca.run.costs import planned
+    from streampca.run.costs.predict import predict_costs
     from streampca.run.driver import run
     from streampca.run.fit import FitTask
 
@@ -70,7 +70,7 @@ def fit(
     blocks.setdefault("model", {})["kind"] = kind.name
     config = configured(blocks)
     if plan:
-        print_plan(planned(config), as_json)
+        print_plan(predict_costs(config), as_json)
         return
     task = FitTask(config)
     with shown_progress(quiet) as progress:

@@ -31,9 +31,9 @@ def run(
     asked = load(config, settings)
     # The driver loads Dask and NumPy; invalid configurations do not wait for them.
     if plan:
-        from streampca.run.costs import planned
+        from streampca.run.costs.predict import predict_costs
 
-        print_plan(planned(asked), as_json)
+        print_plan(predict_costs(asked), as_json)
         return
     from streampca.run import driver
     from streampca.run.fit import FitTask

@@ -23,6 +23,15 @@ SOLVERS = ("auto", "covariance", "gram", "krylov", "power")
 NOMINAL_THREADS = 4
 
 
+@dataclass(frozen=True)
+class Timed:
+    """Options of sweeps that a calibration can time: scale, rule for missing values, number of components."""
+
+    scale: str | None
+    missing: str
+    n_components: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan(SweepPlan):
     """Sweeps with a solver, and their cost.
@@ -32,6 +41,7 @@ class Plan(SweepPlan):
     solver, name, reason : the solver with its parameters, its name, and why it was chosen.
     sweep_bytes, sweeps : bytes of one read of all data, and the number of reads expected.
     seconds : a rough guess.
+    timed : options of the sweeps, if these are the solver's alone.
     """
 
     solver: Any
@@ -40,6 +50,7 @@ class Plan(SweepPlan):
     sweep_bytes: int
     sweeps: int
     seconds: float
+    timed: Timed | None = None
 
     def lines(self) -> list[tuple[str, str]]:
         """Return the plan for people, as pairs of name and text."""

@@ -230,9 +230,7 @@ class Sweeps:
 
     def thinned(self, step: int) -> Sweeps:
         """Return sweeps over one row in `step`: whole partitions if these are many, else the beginning of each."""
-        stride = min(step, max(1, len(self.matrix.partitions) // THIN_PARTITIONS))
-        chosen = self.matrix.partitions[stride // 2 :: stride]
-        parts = tuple((start, start + -(-(stop - start) * stride // step)) for start, stop in chosen)
+        parts = thinned_partitions(self.matrix.partitions, step)
         # What these read is cut otherwise than what later sweeps do, and not worth keeping.
         matrix = replace(self.matrix, partitions=parts, source=self.matrix.source.bare())
         if matrix.filter is not None:
@@ -349,6 +347,14 @@ class Sweeps:
             except BaseException:
                 nodes.save_if_possible()
                 raise
+
+
+def thinned_partitions(partitions: tuple[Span, ...], step: int) -> tuple[Span, ...]:
+    """Return ranges that hold one row in `step`: whole partitions if there are many, else the beginning of each."""
+    stride = min(step, max(1, len(partitions) // THIN_PARTITIONS))
+    return tuple(
+        (start, start + -(-(stop - start) * stride // step)) for start, stop in partitions[stride // 2 :: stride]
+    )
 
 
 def _flush(statistic: Statistic, source: Source) -> None:

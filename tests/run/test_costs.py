@@ -12,13 +12,26 @@ import numpy as np
 import pytest
 from helpers import PEAK
 
-from streampca.models.pca.fit import resolve
-from streampca.run.config import Config
-from streampca.run.costs import measuring, planned, planning
-from streampca.run.costs.measuring import CALIBRATION_BYTES, driver_seconds, statistic_of
-from streampca.run.costs.sizes import Network, Sizes, driver_bytes, network_of, sent_by, sizes_of, worker_bytes
-from streampca.run.costs.times import WAITING, Crew, Rates, SweepTime, Times, sweep_time
-from streampca.run.fit import Job
+from streampca.models.pca.fit import plan_pca
+from streampca.models.pca.options import PCAOptions
+from streampca.run.config import build
+from streampca.run.costs import measure, predict
+from streampca.run.costs.measure import CALIBRATION_BYTES, driver_seconds, statistic_of
+from streampca.run.costs.model import (
+    WAITING,
+    Crew,
+    Network,
+    Rates,
+    Sizes,
+    SweepTime,
+    Times,
+    driver_bytes,
+    network_of,
+    sizes_of,
+    sweep_time,
+    worker_bytes,
+)
+from streampca.run.costs.predict import predict_costs
 from streampca.solvers.choose import Plan
 from streampca.solvers.dense import Dense
 from streampca.solvers.krylov import WARM_SWEEPS, Krylov
@@ -34,20 +47,31 @@ NEED = Footprint(process=100, driver=1000, task=20, partial=5, waiting=4, after=
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """Measure little, and start no processes for it: tests look at what becomes of the numbers."""
-    monkeypatch.setattr(measuring, "CALIBRATION_SECONDS", 1e-3)
-    monkeypatch.setattr(measuring, "REPEATS", 2)
-    monkeypatch.setattr(planning, "measure_tasks", lambda _: {"task": 0.002, "worker_task": 0.003, "loading": 1.0})
+    monkeypatch.setattr(measure, "CALIBRATION_SECONDS", 1e-3)
+    monkeypatch.setattr(measure, "REPEATS", 2)
+    monkeypatch.setattr(predict, "measure_tasks", lambda _: {"task": 0.002, "worker_task": 0.003, "loading": 1.0})
 
 
-def config(shape, *, path="study.bed", k=4, engine=None, **model):
-    return Config.model_validate(
-        {
-            "source": {"path": path, "shape": shape},
-            "model": {"kind": "pca", "n_components": k, **model},
-            "engine": {"memory": "2GB", **(engine or {})},
-            "output": {"path": "out.zarr"},
-        }
-    )
+def blocks(shape, *, path="study.bed", k=4, engine=None, **model):
+    return {
+        "data": {"path": path, **({} if shape is None else {"shape": shape})},
+        "model": {"kind": "pca", "n_components": k, **model},
+        "engine": {"memory_limit": "2GB", **(engine or {})},
+        "output": {"path": "out.zarr"},
+    }
+
+
+def predicted(*shape, **options):
+    return predict_costs(build(blocks(*shape, **options)))
+
+
+def sent_by(client):
+    """Bytes that the workers of a client have written so far, to each other and to the driver."""
+
+    def written(dask_worker):
+        return sum(entry["compressed"] for entry in dask_worker.transfer_outgoing_log)
+
+    return sum(client.run(written).values())
 
 
 def small_plan(partitions=((0, 10), (10, 20), (20, 30), (30, 35)), solver=None, axis=1):
@@ -171,7 +195,7 @@ def test_total_adds_the_sweeps_up():
 
 
 def test_driver_is_measured_on_fewer_rows_and_in_proportion(monkeypatch):
-    monkeypatch.setattr(measuring, "BASIS_ROWS", 200)
+    monkeypatch.setattr(measure, "BASIS_ROWS", 200)
     spent = driver_seconds(small_plan(), 10_000, 4)
     assert len(spent) == 8
     assert min(spent) > 0
@@ -190,7 +214,7 @@ def test_driver_is_measured_on_fewer_rows_and_in_proportion(monkeypatch):
     ],
 )
 def test_every_solver_is_calibrated(path, shape, solver, row):
-    found = planned(config(shape, path=path, solver=solver))
+    found = predicted(shape, path=path, solver=solver)
     assert found.plan.name == solver
     assert found.network is None
     rates, times = found.rates, found.times
@@ -203,24 +227,19 @@ def test_every_solver_is_calibrated(path, shape, solver, row):
 
 def test_other_models_fall_back_to_the_rough_model_and_say_so():
     engine = {"kind": "processes", "workers": 2}
-    em = config((3000, 40), path="x.zarr", engine=engine)
-    em = Config.model_validate(em.model_dump() | {"model": {"kind": "ppca", "n_components": 3}})
-    kernel = Config.model_validate(em.model_dump() | {"model": {"kind": "kpca", "n_components": 3, "n_landmarks": 100}})
-    for asked in (em, kernel):
-        found = planned(asked)
+    common = {"path": "x.zarr", "engine": engine, "k": 3}
+    for model in ({"kind": "ppca"}, {"kind": "kpca", "n_landmarks": 100}):
+        found = predicted((3000, 40), **common, **model)
         assert found.rates is None
         assert found.worker_bytes > 0
         assert "rough model" in lines_of(found)["time"]
         assert json.loads(json.dumps(found.facts()))["calibrated"] is False
-    closed = planned(
-        Config.model_validate(em.model_dump() | {"model": {"kind": "ppca", "n_components": 3, "method": "closed"}})
-    )
-    assert closed.rates is not None
+    assert predicted((3000, 40), **common, kind="ppca", method="closed").rates is not None
 
 
 def test_workers_of_an_engine_have_memory_and_network_within_the_plan():
-    engine = {"kind": "slurm", "workers": 8, "threads": 2, "memory": "1GB"}
-    found = planned(config((2000, 60_000), engine=engine, solver="krylov"))
+    engine = {"kind": "slurm", "workers": 8, "threads": 2, "memory_limit": "1GB"}
+    found = predicted((2000, 60_000), engine=engine, solver="krylov")
     plan = found.plan
     assert (found.workers, plan.threads, plan.resident_bytes) == (8, 2, 0)
     assert found.worker_bytes == worker_bytes(plan.need, 2, found.sizes.shared)
@@ -242,8 +261,8 @@ def test_workers_of_an_engine_have_memory_and_network_within_the_plan():
 
 
 def test_calibration_shortens_rows_that_would_take_too_much_memory(monkeypatch):
-    monkeypatch.setattr(measuring, "CALIBRATION_BYTES", 40 << 20)
-    found = planned(config((200_000, 5_000), engine={"memory": "20GB"}, solver="krylov"))
+    monkeypatch.setattr(measure, "CALIBRATION_BYTES", 40 << 20)
+    found = predicted((200_000, 5_000), engine={"memory_limit": "20GB"}, solver="krylov")
     assert 0 < found.rates.side < 200_000
     assert "in proportion" in lines_of(found)["measured here"]
 
@@ -251,17 +270,16 @@ def test_calibration_shortens_rows_that_would_take_too_much_memory(monkeypatch):
 def test_data_that_are_there_are_opened_and_measured(tmp_path):
     x = np.random.default_rng(0).standard_normal((3000, 30)).astype(np.float32)
     np.save(tmp_path / "x.npy", x)
-    asked = config(None, path=str(tmp_path / "x.npy"))
-    found = planned(asked)
+    found = predicted(None, path=str(tmp_path / "x.npy"))
     assert found.plan.sweep_bytes == x.nbytes
-    assert "made up" not in lines_of(found)["assumed"]
+    assert "simulated" not in lines_of(found)["assumed"]
     assert found.workers == 0
 
 
 @pytest.mark.slow
 def test_the_cluster_plan_on_paper_takes_bounded_memory(tmp_path):
-    asked = config([500_000, 1_000_000], k=20, engine={"kind": "slurm", "workers": 32, "threads": 4, "memory": "8GB"})
-    (tmp_path / "paper.yaml").write_text(json.dumps(asked.model_dump(mode="json", exclude_none=True)))
+    engine = {"kind": "slurm", "workers": 32, "threads": 4, "memory_limit": "8GB"}
+    (tmp_path / "paper.yaml").write_text(json.dumps(blocks([500_000, 1_000_000], k=20, engine=engine)))
     command = [sys.executable, "-c", PEAK, "streampca", "run", "paper.yaml", "--plan", "--json"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     text, _, peak = done.stdout.rpartition("PEAK")
@@ -287,18 +305,14 @@ def test_workers_send_no_more_than_the_bound(keep_rows, monkeypatch):
 
     monkeypatch.setattr("streampca.sources.base.PARTITION_BYTES", 1 << 18)
     data = PaperGenotypes("x", (2000, 6000))
-    source = {"scale": "auto", "missing": "auto"}
-    model = {"kind": "pca", "n_components": 4, "solver": "krylov", "seed": 0, "tol": 1e-3}
     with dask.config.set(num_workers=1):
-        job = Job.of(data, source, model, "1GB")
-        plan = job.plan()
+        plan = plan_pca(data, PCAOptions(n_components=4, solver="krylov"), memory="1GB")
     statistic = statistic_of(replace(plan.solver, keep_rows=keep_rows), 2000, plan.dtype)
     assert len(plan.cut.partitions) > 8
     sizes = sizes_of(plan, data, statistic)
     with engine(SimpleNamespace(kind="processes", workers=2, dashboard=False), 1, 10**9) as client:
         client.wait_for_workers(2)
-        options = resolve(job.options, data)
-        Sweeps(plan.matrix(data, options.missing, options.scale)).run(statistic, "first")
+        Sweeps(plan.matrix(data, plan.timed.missing, plan.timed.scale)).run(statistic, "first")
         sent = sent_by(client)
     bound = network_of(plan, sizes, 2, first=True)
     # Frames have headers; the first copy of what is broadcast comes from the driver.

@@ -127,7 +127,7 @@ def plan_kernel_pca(source: Source, options: KernelPCAOptions, *, memory: Any = 
     what = f"{m} Fourier features" if options.landmarks == "fourier" else f"{m} landmarks ({options.landmarks})"
     work = n * (m * (m + 4.0 * d + 100) if not exact else 4.0 * d + 100)
     return Plan(
-        **vars(planned), solver=Dense(), name="kernel PCA", reason="all samples, exactly" if exact else what,
+        **vars(planned), solver=None, name="kernel PCA", reason="all samples, exactly" if exact else what,
         sweep_bytes=source.n_bytes, sweeps=sweeps, seconds=work / 5e10 / planned.threads,
     )  # fmt: skip
 

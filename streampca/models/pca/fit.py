@@ -15,7 +15,8 @@ from streampca.genetics.samples import without_sparse
 from streampca.models.pca.options import PCAOptions
 from streampca.progress import Progress, logger, silent
 from streampca.solvers.base import PROBE_TOL, NeedsFloat64, SamplesLeftOut, Solution, Wanted, left_out, total_variance
-from streampca.solvers.choose import Plan, check_components, plan
+from streampca.solvers.choose import Plan, Timed, check_components, plan
+from streampca.solvers.cost import ASSUMED_COMPONENTS
 from streampca.sources import Axis, Source
 from streampca.sweep.matrix import tile_dtype
 from streampca.sweep.memory import Budget, Needs, plan_sweeps
@@ -57,10 +58,12 @@ def plan_pca(
     """Choose the solver and predict the cost, without reading any data."""
     options = resolve(options, source)
     wanted = wanted_components(options, source.shape)
-    return plan(
+    planned = plan(
         source, wanted.n_components, options.solver, options.tol, Budget.of(memory), options.random_state,
         keep_scatter=keep_scatter, extra_sweeps=extra_sweeps,
     )  # fmt: skip
+    k = options.n_components if isinstance(options.n_components, int) else ASSUMED_COMPONENTS
+    return replace(planned, timed=Timed(options.scale, options.missing, k))
 
 
 @dataclass(frozen=True)

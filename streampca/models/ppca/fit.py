@@ -86,7 +86,7 @@ def plan_ppca(
 
     The number of EM iterations depends on the data: the plan assumes `EM_SWEEPS`.
     """
-    count = component_count(options.n_components, source)
+    count, memory = component_count(options.n_components, source), Budget.of(memory)
     planned = plan_pca(
         source, start_options(options, "mean", count), memory=memory, extra_sweeps=extra_sweeps,
         keep_scatter=options.per_feature_noise,
@@ -98,6 +98,7 @@ def plan_ppca(
     more = " for each number of components tried" if options.n_components == "auto" else ""
     return replace(
         planned, peak_bytes=max(planned.peak_bytes, em.peak_bytes - em.resident_bytes),
+        need=max(planned.need, em.need, key=lambda need: need.peak(planned.threads)), timed=None,
         sweeps=planned.sweeps + EM_SWEEPS, reason=f"{planned.reason}; {each}{more}",
     )  # fmt: skip
 

@@ -1,5 +1,1 @@
-"""What a run of a configuration would cost: memory of each process, bytes read and sent, and seconds."""
-
-from streampca.run.costs.planning import planned
-
-__all__ = ["planned"]
+"""Predicted costs of a run: memory of each process, bytes read and sent, and seconds."""

@@ -1,4 +1,4 @@
-"""What the time model needs to know of this machine, measured in a few seconds by the code that a run would use."""
+"""Rates of this machine, measured in a few seconds by the code that a run uses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from streampca.run.costs.times import Rates
+from streampca.run.costs.model import Rates
 from streampca.run.engine import engine
 from streampca.solvers.base import Wanted, first_sweep
 from streampca.solvers.choose import Plan
@@ -25,19 +25,17 @@ from streampca.sweep.merge_tree import Partial
 from streampca.sweep.statistics import Product, ProductAndRows, Projection, Scatter, Statistic
 from streampca.sweep.sweep import Sweeps, combine, one_blas_thread
 
-# Calibration takes no more memory than this, and each timing about so long.
-CALIBRATION_BYTES = 1 << 30
-CALIBRATION_SECONDS = 1.0
+CALIBRATION_BYTES = 1 << 30  # at most, in memory
+CALIBRATION_SECONDS = 1.0  # of each timing, about
 REPEATS = 4
-# Rows of the basis, and side of the matrix, that the driver's part is measured with at most.
-BASIS_ROWS = 50_000
-EIGH_SIDE = 1_500
-# Partitions of the sweeps by which the scheduler is measured, and length of each.
-SMALL_PARTITIONS, SMALL_LENGTH = 32, 128
+BASIS_ROWS = 50_000  # of the basis that the driver's part is measured with, at most
+EIGH_SIDE = 1_500  # of the matrix that `eigh` is measured with, at most
+SMALL_PARTITIONS = 32  # of the sweeps that measure the scheduler
+SMALL_LENGTH = 128  # of each of these partitions
 
 
 def statistic_of(solver: Any, n_full: int, dtype: np.dtype[Any]) -> Statistic | None:
-    """Return what a solver's sweeps compute, with a random block; None for solvers that are not known here."""
+    """Return the statistic of a solver's sweeps, with a random block; None for solvers whose sweeps are not timed."""
     if isinstance(solver, Dense):
         return Scatter()
     if not isinstance(solver, (Krylov, Power)):
@@ -47,15 +45,16 @@ def statistic_of(solver: Any, n_full: int, dtype: np.dtype[Any]) -> Statistic | 
     return ProductAndRows(block) if isinstance(solver, Krylov) and solver.keep_rows else Product(block)
 
 
-def measure(plan: Plan, data: Source, scale: str | None, missing: str, threads: int, k: int) -> Rates:
-    """Measure what the time model needs, with so many tasks at a time, or as many as fit in CALIBRATION_BYTES.
-
-    Where not even one does, rows are shortened, and the seconds multiplied.
+def measure(plan: Plan, data: Source, threads: int) -> Rates:
+    """Measure the rates of the sweeps that a plan says can be timed.
 
     Parameters
     ----------
-    k : components, for the sweep that follows the fit.
+    threads : tasks at a time, or as many as fit in CALIBRATION_BYTES. If not even one fits, rows are shortened, and
+        the seconds multiplied.
     """
+    assert plan.timed is not None
+    scale, missing, k = plan.timed.scale, plan.timed.missing, plan.timed.n_components
     solver, need, n_full = plan.solver, plan.need, data.shape[1 - plan.cut.axis]
     dense = isinstance(solver, Dense)
     room = CALIBRATION_BYTES - 3 * need.partial
@@ -85,13 +84,13 @@ def measure(plan: Plan, data: Source, scale: str | None, missing: str, threads: 
 
 
 def _shortened(data: Source, axis: int, n: int) -> Source:
-    """Return made-up data with shorter rows."""
+    """Return simulated data with shorter rows."""
     shape = (data.shape[0], n) if axis == 0 else (n, data.shape[1])
     return like(data, shape)
 
 
 def _row_seconds(matrix: Matrix, statistic: Statistic, threads: int, merge: float) -> tuple[float, float, float]:
-    """Return the seconds of a row and thread, in a sweep and in the first sweep, and of loading before it."""
+    """Return the seconds of a row and thread, in a sweep and in the first sweep, and of loading libraries."""
 
     def sweeps(pieces: tuple[tuple[int, int], ...]) -> Sweeps:
         return Sweeps(replace(matrix, partitions=pieces), threads)
@@ -109,7 +108,7 @@ def _row_seconds(matrix: Matrix, statistic: Statistic, threads: int, merge: floa
         count, rows = len(piece.matrix.partitions), sum(b - a for a, b in piece.matrix.partitions)
         return max(seconds - merge * (count - 1), seconds / 10) / rows
 
-    # Loads what is not loaded yet, and tells how much is enough.
+    # Loads libraries, and shows how many rows are enough.
     shortest = max(matrix.slab_length, statistic.tile_length(matrix.n_full, matrix.dtype.itemsize))
     guess = sweeps(_pieces(matrix, threads, shortest))
     with guess:
@@ -119,7 +118,7 @@ def _row_seconds(matrix: Matrix, statistic: Statistic, threads: int, merge: floa
     first, later = [], []
     with piece:
         for i in range(REPEATS):
-            # Only solvers that sweep again have others than the first.
+            # Only iterative solvers have sweeps after the first.
             if i < 2 or dense:
                 piece.matrix = replace(piece.matrix, scaling=None)
                 first.append(timed(piece, True))
@@ -130,10 +129,10 @@ def _row_seconds(matrix: Matrix, statistic: Statistic, threads: int, merge: floa
 
 
 def _pieces(matrix: Matrix, threads: int, rows: int) -> tuple[tuple[int, int], ...]:
-    """Return ranges to measure, of about so many rows a thread: whole partitions, or the beginning of one each."""
+    """Return ranges of about `rows` rows for each thread: whole partitions, or the beginning of one."""
     longest = max(stop - start for start, stop in matrix.partitions)
     count = min(len(matrix.partitions), threads * max(1, round(rows / longest)))
-    # Parts of a partition are whole slabs, and half a partition or so is taken for one.
+    # Parts of a partition are whole slabs; more than half a partition is taken as a whole one.
     length = longest if 2 * rows >= longest else math.ceil(rows / matrix.slab_length) * matrix.slab_length
     return tuple((start, min(stop, start + length)) for start, stop in matrix.partitions[:count])
 
@@ -147,14 +146,14 @@ def _merge_seconds(statistic: Statistic, n_full: int) -> float:
 
 
 def _seconds(function: Callable[[], Any]) -> float:
-    """Seconds of the processor, of all threads: those that others take, and those of storage, are not in it."""
+    """Return the processor seconds of all threads: neither other processes nor storage count."""
     began = time.process_time()
     function()
     return time.process_time() - began
 
 
 def driver_seconds(plan: Plan, n_full: int, k: int) -> tuple[float, ...]:
-    """Measure what the driver does after each sweep, on fewer rows if there are many."""
+    """Measure the work of the driver after each sweep, on fewer rows if there are many."""
     rng = np.random.default_rng(0)
     solver = plan.solver
     if isinstance(solver, Dense):
@@ -183,7 +182,7 @@ def driver_seconds(plan: Plan, n_full: int, k: int) -> tuple[float, ...]:
 
 
 def measure_tasks(data: Source) -> dict[str, Any]:
-    """Measure what Dask takes for a task, and a worker to load what it needs, by small sweeps on two processes."""
+    """Measure the seconds of a task of Dask, and of loading a worker, by small sweeps on two processes."""
     shape = (SMALL_LENGTH, SMALL_PARTITIONS * SMALL_LENGTH)
     small = like(data, shape)
     ranges = tuple((i, i + SMALL_LENGTH) for i in range(0, shape[1], SMALL_LENGTH))

@@ -1,9 +1,7 @@
-"""What a run of a configuration would cost: memory of each process, bytes read and sent, and seconds.
+"""The costs of a run, predicted from its configuration.
 
-    seconds of a sweep = computing / (workers x threads) + merging + network + driver
-
-The constants are measured here and now, in a few seconds, by the code that the run itself would use, on a piece of the
-data; or, for data that are not there yet, on made-up ones of the same shape.
+Rates are measured in a few seconds by the code that the run itself uses, on a piece of the data, or on simulated data
+of the same shape if the data do not exist yet.
 """
 
 from __future__ import annotations
@@ -15,15 +13,21 @@ from typing import Any
 import dask
 from dask.system import CPU_COUNT
 
-from streampca.models.pca.fit import resolve
-from streampca.models.pca.options import PCAOptions
-from streampca.models.ppca.fit import check_memory, component_count, start_options
-from streampca.models.ppca.options import FactorAnalysisOptions, PPCAOptions
-from streampca.results.fit import FitJob
 from streampca.run.config import Config
-from streampca.run.costs.measuring import measure, measure_tasks, statistic_of
-from streampca.run.costs.sizes import Network, Sizes, driver_bytes, network_of, sizes_of, worker_bytes
-from streampca.run.costs.times import NETWORK_RATE, Crew, Rates, Times, times_of
+from streampca.run.costs.measure import measure, measure_tasks, statistic_of
+from streampca.run.costs.model import (
+    NETWORK_RATE,
+    Crew,
+    Network,
+    Rates,
+    Sizes,
+    Times,
+    driver_bytes,
+    network_of,
+    sizes_of,
+    times_of,
+    worker_bytes,
+)
 from streampca.run.engine import threads_of
 from streampca.run.fit import FitTask, fit_job, open_data
 from streampca.solvers.choose import Plan
@@ -33,21 +37,22 @@ from streampca.sources.filters import Filter
 from streampca.sources.shape_only import on_paper
 from streampca.sweep.memory import Budget, show_bytes
 
-# After a warm start, genotypes with clear structure mostly take no more sweeps than this.
+# Sweeps that genotypes with clear structure take after a warm start, mostly.
 FEW_SWEEPS = 4
 
 
 @dataclass(frozen=True)
 class Costs:
-    """A plan, and what it costs on an engine.
+    """A plan, and its costs on an engine.
 
     Attributes
     ----------
-    engine, workers : its kind, and how many processes work; 0 where the driver's own threads do.
-    n_rows, row : rows of A, and what one is called.
+    engine, workers : its kind, and its worker processes; 0 if threads of the driver do the work.
+    row : what a row of A is: a sample, a feature or a variant.
     worker_bytes, driver_bytes : peaks.
-    network : of a sweep; None without workers.
-    rates, times : None for models whose sweeps are not measured here.
+    sizes, network : of a sweep; None without workers.
+    rates, times : None for models whose sweeps are not timed.
+    simulated : whether rates were measured on made-up data.
     """
 
     plan: Plan
@@ -60,7 +65,7 @@ class Costs:
     network: Network | None
     rates: Rates | None
     times: Times | None
-    on_paper: bool = False
+    simulated: bool = False
 
     @property
     def seconds(self) -> float:
@@ -71,7 +76,7 @@ class Costs:
 
     @property
     def few_seconds(self) -> float:
-        """Seconds of as many sweeps as a warm start often leaves."""
+        """Seconds if `FEW_SWEEPS` are enough."""
         return self.seconds if self.times is None else self.times.total(min(FEW_SWEEPS, self.plan.sweeps))
 
     def facts(self) -> dict[str, Any]:
@@ -99,7 +104,7 @@ class Costs:
         return facts
 
     def lines(self) -> list[tuple[str, str]]:
-        """Return what a person wants to know of it, as pairs of name and text."""
+        """Return the costs for people, as pairs of name and text."""
         lines = dict(self.plan.lines())
         if self.workers:
             limit = show_bytes(self.plan.limit_bytes)
@@ -116,7 +121,7 @@ class Costs:
         if self.times is None:
             return {"reading": f"{show_bytes(self.plan.sweep_bytes)} a sweep"}
         rate = self.plan.sweep_bytes / self.times.later.computing
-        enough = f"storage that gives {show_bytes(rate)}/s or more slows nothing"
+        enough = f"not limited by storage of {show_bytes(rate)}/s or more"
         return {"reading": f"{show_bytes(self.plan.sweep_bytes)} a sweep; {enough}"}
 
     def _network(self) -> dict[str, str]:
@@ -140,35 +145,35 @@ class Costs:
         text += f"; {_short(rates.mean_driver)} in the driver after a sweep" if rates.driver else ""
         if rates.task:
             text += f"; {_short(rates.task)} of the scheduler for a task, {_short(rates.worker_task)} of its worker"
-        return {"measured here": f"{text}; {_short(rates.loading)} to load what is needed"}
+        return {"measured here": f"{text}; {_short(rates.loading)} to load libraries"}
 
     def _time(self) -> str:
         if self.times is None:
-            return f"about {self.seconds:.0f} s by a rough model of the machine: sweeps of this model are not measured"
+            return f"about {self.seconds:.0f} s by a rough model of the machine: sweeps of this model are not timed"
         parts = [f"{_short(value)} {name}" for name, value in asdict(self.times.later).items() if value >= 1e-3]
         one = f"a sweep {_short(self.times.later.seconds)} ({', '.join(parts)})"
         warm, last = self.times.warm, self.times.last
         more = f"; the first {_short(self.times.first.seconds)}"
         more += f"; {WARM_SWEEPS} over a tenth before it {_short(warm.seconds)} each" if warm else ""
         more += f"; the last, for the other side, {_short(last.seconds)}" if last and self.plan.sweeps > 1 else ""
-        few = f" ({_short(self.few_seconds)} for {FEW_SWEEPS}, which often do after a warm start)" if warm else ""
+        few = f" ({_short(self.few_seconds)} for {FEW_SWEEPS}, often enough after a warm start)" if warm else ""
         return f"about {_short(self.seconds)} for {self.plan.sweeps} sweeps{few}: {one}{more}"
 
     def _assumed(self) -> str:
-        said = ["data that are made up" if self.on_paper else "data that the system has in memory"]
+        said = ["simulated data" if self.simulated else "data in the file cache"]
         if self.workers and self.engine != "processes":
             said.append("workers as fast as this machine")
         if self.network is not None:
             said.append(f"a network of {show_bytes(NETWORK_RATE)}/s for each worker")
         if self.engine == "address":
-            said.append("one worker: how many there are is not known before")
-        said.append("a number of sweeps that the data decide")
-        left = "opening the data" + (", waiting for workers" if self.workers else "") + " and writing the result"
-        return "; ".join([*said, f"{left} not counted"])
+            said.append("one worker: the number of workers is not known yet")
+        said.append("a number of sweeps that depends on the data")
+        waiting = ", waiting for workers" if self.workers else ""
+        return "; ".join([*said, f"opening the data{waiting} and writing the result not counted"])
 
 
 def _short(seconds: float) -> str:
-    """Return a time as people write it: 0.74 ms, 12 s, 3.5 h."""
+    """Return a time in readable units: 0.74 ms, 12 s, 3.5 h."""
     for unit, size in (("h", 3600.0), ("min", 60.0), ("s", 1.0), ("ms", 1e-3)):
         # Up to ten minutes are seconds.
         if seconds >= size * (10 if unit == "min" else 2 if unit == "h" else 1):
@@ -176,25 +181,25 @@ def _short(seconds: float) -> str:
     return f"{seconds * 1e6:.3g} us"
 
 
-def planned(config: Config) -> Costs:
-    """Return the plan of a configuration, and what it costs."""
+def predict_costs(config: Config) -> Costs:
+    """Plan a configuration, and predict its costs."""
     settings = config.engine
     with dask.config.set(num_workers=threads_of(settings)):
         data = _data(config)
         job = fit_job(data, config, Budget.of(settings.memory_limit, FitTask.baseline))
         plan = config.kind.function("plan")(job)
-    return costs(job, plan, settings.kind, _workers(settings, plan.threads), on_paper=config.data.shape is not None)
+    return costs_of(plan, data, settings.kind, _workers(settings, plan.threads), config.data.shape is not None)
 
 
 def _workers(settings: Any, threads: int) -> int:
-    """Return how many workers an engine has; 0 if the driver does it all, 1 where it is not known."""
+    """Return the number of workers of an engine; 0 if the driver does all the work, 1 if it is not known."""
     if settings.kind in ("threads", "address"):
         return int(settings.kind == "address")
     return settings.workers or max(1, CPU_COUNT // threads)
 
 
 def _data(config: Config) -> Source:
-    """Open the data, or make a source of the shape that they will have."""
+    """Open the data, or make a source of their shape."""
     if config.data.shape is None:
         opened: Source = open_data(config.data, config.filter)
         return opened
@@ -202,46 +207,34 @@ def _data(config: Config) -> Source:
     return on_paper(config.data.path, config.data.shape, Filter(**limits))
 
 
-def costs(job: FitJob, plan: Plan, kind: str, workers: int, on_paper: bool = False) -> Costs:
-    """Count and measure what a job costs on an engine with so many workers; 0 for threads of this process."""
-    data, need = job.source, plan.need
-    options = job.options if isinstance(job.options, PCAOptions) else None
-    if isinstance(job.options, (PPCAOptions, FactorAnalysisOptions)):
-        em = check_memory(data, job.options, job.memory_limit)
-        need = max(need, em.need, key=lambda each: each.peak(plan.threads))
-        if job.options.method == "closed":
-            options = start_options(job.options, "mean", component_count(job.options.n_components, data))
+def costs_of(plan: Plan, data: Source, kind: str, workers: int, simulated: bool = False) -> Costs:
+    """Predict the costs of a plan on an engine.
+
+    Parameters
+    ----------
+    kind, workers : of the engine; 0 workers for threads of this process.
+    simulated : whether the data are made up.
+    """
+    sizes, network, rates, times = None, None, None, None
     if workers:
         # Workers keep nothing from one sweep to the next.
         plan = replace(plan, resident_bytes=0, peak_bytes=plan.peak_bytes - plan.resident_bytes)
-    n_full = data.shape[1 - plan.cut.axis]
-    statistic = statistic_of(plan.solver, n_full, plan.dtype) if job.kind != "kpca" else None
-    sizes = sizes_of(plan, data, statistic) if statistic is not None and workers else None
-    del statistic
-    rates, times = None, None
-    if options is not None:
-        asked = resolve(options, data)
-        # Processes share this machine; elsewhere, each worker has a machine of its own.
+        statistic = statistic_of(plan.solver, data.shape[1 - plan.cut.axis], plan.dtype)
+        if statistic is not None:
+            sizes = sizes_of(plan, data, statistic)
+            network = network_of(plan, sizes, workers)
+        del statistic
+    if plan.timed is not None:
+        # Processes share this machine; other workers have a machine each.
         busy = plan.threads * (workers if kind == "processes" else 1)
-        k = asked.n_components if isinstance(asked.n_components, int) else 16
-        rates = measure(plan, data, asked.scale, asked.missing, min(busy, os.cpu_count() or 1), k)
+        rates = measure(plan, data, min(busy, os.cpu_count() or 1))
         if workers:
             rates = replace(rates, **measure_tasks(data))
         times = times_of(plan, rates, Crew(max(1, workers), plan.threads, sizes, kind == "processes"))
     shared = sizes.shared if sizes else 0
     return Costs(
-        plan, kind, workers, _row_name(data, plan.cut.axis),
-        worker_bytes=worker_bytes(need, plan.threads, shared) if workers else 0,
-        driver_bytes=driver_bytes(need, shared) if workers else plan.peak_bytes,
-        sizes=sizes,
-        network=network_of(plan, sizes, workers) if sizes else None,
-        rates=rates,
-        times=times,
-        on_paper=on_paper,
+        plan, kind, workers, "sample" if plan.cut.axis == 0 else "variant" if data.is_genotypes else "feature",
+        worker_bytes=worker_bytes(plan.need, plan.threads, shared) if workers else 0,
+        driver_bytes=driver_bytes(plan.need, shared) if workers else plan.peak_bytes,
+        sizes=sizes, network=network, rates=rates, times=times, simulated=simulated,
     )  # fmt: skip
-
-
-def _row_name(data: Source, axis: int) -> str:
-    if axis == 0:
-        return "sample"
-    return "variant" if data.is_genotypes else "feature"

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,7 +21,12 @@ from streampca.sources.filters import Filter
 from streampca.sources.scratch import scratch, scratch_like
 from streampca.sweep.missing import Gaps
 from streampca.sweep.scaling import Scaling, scale_of
-from streampca.sweep.statistics import LARGE_TILE_BYTES, MIN_TILE_LENGTH, Exact, Moments, centre_by_own_mean
+from streampca.sweep.statistics import LARGE_TILE_BYTES, MIN_TILE_LENGTH, Moments, Parts, centred_parts, own_means
+
+# Calls that are decoded to float64 at a time: up to 10^6 multiplications, here by eight columns, OpenBLAS does not pack
+# its operands first, which halves the time.
+EXACT_SIZE = 120_000
+MIN_EXACT_LENGTH = 32
 
 
 def tile_dtype(stored: np.dtype[Any]) -> np.dtype[Any]:
@@ -87,7 +91,8 @@ class Tile:
     """One tile: A (t x N) from row `start` of the block axis on; the moments it was centred by, if its own.
 
     Of genotypes, `missing` counts the missing calls of each sample while the moments are not known yet. `gaps` are the
-    missing entries, where a statistic wants them; None if there are none. `exact` returns a part of A in float64.
+    missing entries, where a statistic wants them; None if there are none. `exact` yields A part by part in float64;
+    A is complete once the last part was taken.
     """
 
     start: int
@@ -97,7 +102,7 @@ class Tile:
     n_bytes: int
     missing: Array | None = None
     gaps: Gaps | None = None
-    exact: Exact | None = None
+    exact: Parts | None = None
 
 
 @dataclass(frozen=True)
@@ -163,7 +168,7 @@ class Matrix:
         """Yield the tiles of one partition, each valid until the next; count defects where `check` is set.
 
         With `gaps` they come with their missing entries, for a matrix whose scaling is known and uses all features.
-        With `exact` they come with a function that returns a part of them in float64.
+        With `exact` they come part by part in float64, and are complete once the last part was taken.
         """
         if self.axis == 1 and self.source.packed:
             yield from self._packed_tiles(start, stop, length, gaps, exact)
@@ -175,76 +180,71 @@ class Matrix:
             for i in range(0, slab_stop - slab_start, length):
                 j = min(i + length, slab_stop - slab_start)
                 raw = slab[i:j] if self.axis == 0 else slab[:, i:j]
-                tile = self._tile(raw, slab_start + i, n_bytes, check, gaps)
-                yield replace(tile, exact=self._exact(raw, tile)) if exact else tile
+                yield self._tile(raw, slab_start + i, n_bytes, check, gaps, exact)
                 n_bytes = 0
 
-    def _exact(self, raw: Array, tile: Tile) -> Exact:
-        """Return what gives a part of a tile in float64, centred and scaled from its values again."""
-        here = slice(0, raw.shape[1]) if self.axis == 0 else slice(tile.start, tile.start + raw.shape[1])
-        scaling = self.scaling.take(here) if self.scaling is not None else None
-        if scaling is None:
-            assert tile.moments is not None
-            known = None if self.divisor is None else self.divisor[here]
-            # Cut along samples, tiles are not scaled before all of them are known.
-            scale = None if self.axis == 0 else scale_of(tile.moments, self.scale, len(raw), self.filter, known)
-            scaling = Scaling(tile.moments.mean, scale)
-        used = None if scaling.scale is None or np.isfinite(scaling.scale).all() else np.isfinite(scaling.scale)
-
-        def part(rows: slice, columns: slice) -> Array:
-            features: Any
-            samples, features = (rows, columns) if self.axis == 0 else (columns, rows)
-            if used is not None and self.axis == 1:
-                features = np.flatnonzero(used)[features]
-            values = raw[samples][:, features]
-            D = scratch_like("exact", values, np.float64)
-            scaling.apply(D, values, features)
-            if self.fills:
-                D[np.isnan(D)] = 0
-            return D if self.axis == 0 else D.T
-
-        return part
-
-    def _tile(self, raw: Array, start: int, n_bytes: int, check: bool, with_gaps: bool) -> Tile:
-        T = scratch_like("tile", raw, self.dtype)
+    def _tile(self, raw: Array, start: int, n_bytes: int, check: bool, with_gaps: bool, exact: bool) -> Tile:
+        """Return the tile of some of the values that were read."""
+        columns = slice(0, raw.shape[1]) if self.axis == 0 else slice(start, start + raw.shape[1])
         may_miss = self.source.dtype.kind == "f" and (check or self.missing == "mean")
-        moments, defects, listed = None, None, None
+        T = scratch_like("tile", raw, self.dtype)
+        moments, parts, listed, of_samples = None, None, None, None
         if self.scaling is None:
-            moments = centre_by_own_mean(raw, T)
-            if self.used is not None:
-                # From the values again: far from the mean of all, those of the samples used have lost digits.
-                own = moments.mean + self.used.astype(T.dtype) @ T / self.used.sum()
-                Scaling(own).apply(T, raw, slice(0, raw.shape[1]))
-                moments = replace(moments, mean=own)
-            gaps = may_miss and not np.isfinite(moments.mean).all()
+            moments, scaling, missing, parts = self._centred(raw, T, columns, may_miss, exact)
         else:
-            self.scaling.apply(T, raw, slice(0, raw.shape[1]) if self.axis == 0 else slice(start, start + raw.shape[1]))
-            gaps = may_miss and not np.isfinite(T.sum())
-        if gaps:
-            if check or self.missing == "error":
-                defects = Defects.of(raw, (start, 0) if self.axis == 0 else (0, start))
-            if self.scaling is None:
-                moments = centre_by_own_mean(raw, T, gaps=True)
-            elif with_gaps:
+            scaling = self.scaling.take(columns)
+            scaling.apply(T, raw, slice(None))
+            missing = may_miss and not np.isfinite(T.sum())
+            if missing and with_gaps:
                 listed = Gaps.taken(T if self.axis == 0 else T.T)
-            else:
+            elif missing:
                 T[np.isnan(T)] = 0
+        defects = None
+        if missing and (check or self.missing == "error"):
+            defects = Defects.of(raw, (start, 0) if self.axis == 0 else (0, start))
+        if self.axis == 1:
+            if moments is not None and self.filter is not None:
+                of_samples = np.isnan(raw).sum(axis=1)
+            if scaling.scale is not None and np.isinf(scaling.scale).any():
+                used = np.isfinite(scaling.scale)
+                raw, T, scaling = raw[:, used], T[:, used], scaling.take(used)
+        if exact and parts is None:
+            parts = centred_parts(raw, T, scaling.mean, scale=scaling.scale, missing=missing, whole_rows=self.axis == 0)
         if self.axis == 0:
-            return Tile(start, T, moments, defects, n_bytes, gaps=listed)
-        scale = (
-            None
-            if self.scaling is None or self.scaling.scale is None
-            else self.scaling.scale[start : start + raw.shape[1]]
-        )
-        if moments is not None:
-            known = None if self.divisor is None else self.divisor[start : start + raw.shape[1]]
+            return Tile(start, T, moments, defects, n_bytes, gaps=listed, exact=parts)
+        turned = None if parts is None else ((columns, rows, D.T) for rows, columns, D in parts)
+        return Tile(start, T.T, moments, defects, n_bytes, of_samples, listed, turned)
+
+    def _centred(
+        self, raw: Array, T: Array, columns: slice, may_miss: bool, exact: bool
+    ) -> tuple[Moments, Scaling, bool, Parts | None]:
+        """Centre a tile by its own means; cut along features, also scale it.
+
+        Returns its moments, its scaling, whether entries are missing, and the parts of T that are still to be centred,
+        for a statistic to take in float64. The sums of squares are complete after the last of these.
+        """
+        T[:] = raw
+        moments = own_means(T)
+        missing = may_miss and not np.isfinite(moments.mean).all()
+        if missing:
+            moments = own_means(T, missing=True)
+        parts = centred_parts(T, T, moments.mean, m2=moments.m2, missing=missing, whole_rows=exact and self.axis == 0)
+        if exact and (self.axis == 0 or (self.scale is None and self.filter is None and self.used is None)):
+            return moments, Scaling(moments.mean), missing, parts
+        for _ in parts:
+            pass
+        if self.used is not None:
+            # From the values again: far from the mean of all, those of the samples used have lost digits.
+            own = moments.mean + self.used.astype(T.dtype) @ T / self.used.sum()
+            Scaling(own).apply(T, raw, slice(None))
+            moments = replace(moments, mean=own)
+        scale = None
+        if self.axis == 1:
+            known = None if self.divisor is None else self.divisor[columns]
             scale = scale_of(moments, self.scale, len(T), self.filter, known)
-            if scale is not None:
-                T /= scale.astype(T.dtype)
-        if scale is not None and np.isinf(scale).any():
-            T = T[:, np.isfinite(scale)]
-        missing = None if moments is None or self.filter is None else np.isnan(raw).sum(axis=1)
-        return Tile(start, T.T, moments, defects, n_bytes, missing, listed)
+        if scale is not None:
+            T /= scale.astype(T.dtype)
+        return moments, Scaling(moments.mean, scale), missing, None
 
     def _packed_tiles(self, start: int, stop: int, length: int, with_gaps: bool, with_exact: bool) -> Iterator[Tile]:
         """Yield tiles made straight from packed genotypes: each code has its value, a missing call the mean's, zero."""
@@ -279,20 +279,23 @@ class Matrix:
                 A = scratch("tile", (len(part), n_samples), self.dtype)
                 decode(part, table[i : i + length], A)
                 gaps = Gaps(*list_missing(part, n_samples), len(part)) if with_gaps else None
-                exact = partial(_exact_calls, part, values[i : i + length], n_samples) if with_exact else None
+                exact = _exact_calls(part, values[i : i + length], n_samples) if with_exact else None
                 yield Tile(slab_start + i, A, moments, defects, n_bytes, missing, gaps, exact)
                 moments, defects, n_bytes, missing = None, None, 0, None
 
 
-def _exact_calls(packed: Array, values: Array, n_samples: int, rows: slice, columns: slice) -> Array:
-    """Return a part of a tile of packed genotypes in float64; columns start at a multiple of four."""
+def _exact_calls(packed: Array, values: Array, n_samples: int) -> Parts:
+    """Yield a tile of packed genotypes in float64, a few samples at a time."""
     from streampca.sources.packed import decode
 
-    stop = min(columns.stop, n_samples)
-    chosen = np.ascontiguousarray(packed[rows, columns.start // 4 : -(-stop // 4)])
-    A = scratch("exact", (len(chosen), stop - columns.start), np.float64)
-    decode(chosen, values[rows], A)
-    return A
+    # A byte holds four calls.
+    step = max(MIN_EXACT_LENGTH, EXACT_SIZE // max(1, len(packed)) // 32 * 32)
+    for start in range(0, n_samples, step):
+        stop = min(start + step, n_samples)
+        chosen = np.ascontiguousarray(packed[:, start // 4 : -(-stop // 4)])
+        A = scratch("exact", (len(chosen), stop - start), np.float64)
+        decode(chosen, values, A)
+        yield slice(0, len(chosen)), slice(start, stop), A
 
 
 def feature_tile_length(length: int, d: int, itemsize: int) -> int:
@@ -349,21 +352,17 @@ class FeatureMatrix(Matrix):
         dtype = np.dtype(np.float64) if exact else self.dtype
         inputs = replace(self.inputs, source=self.source, dtype=dtype)
         for tile in inputs.tiles(start, stop, feature_tile_length(length, inputs.n_full, dtype.itemsize), check):
-            F, moments = self.map(tile.A), None
-            if self.scaling is None:
-                moments = centre_by_own_mean(F, F)
-            else:
-                self.scaling.apply(F, F, slice(0, F.shape[1]))
-            A = F
-            if F.dtype != self.dtype:
-                A = scratch_like("rounded", F, self.dtype)
-                A[:] = F
-            whole = partial(_part, F) if exact else None
-            yield Tile(tile.start, A, moments, tile.defects, tile.n_bytes, exact=whole)
-
-
-def _part(A: Array, rows: slice, columns: slice) -> Array:
-    return A[rows, columns]
+            F = self.map(tile.A)
+            A = scratch_like("rounded", F, self.dtype) if exact else F
+            moments, m2, scaling = None, None, self.scaling
+            if scaling is None:
+                moments = own_means(F)
+                m2, scaling = moments.m2, Scaling(moments.mean)
+            parts = centred_parts(F, A, scaling.mean, scale=scaling.scale, m2=m2, whole_rows=exact)
+            if not exact:
+                for _ in parts:
+                    pass
+            yield Tile(tile.start, A, moments, tile.defects, tile.n_bytes, exact=parts if exact else None)
 
 
 def moments_of_codes(counts: Array) -> Moments:

@@ -14,7 +14,7 @@ from streampca.solvers.certificate import MARGIN, PROBES, Errors, Probe, certify
 from streampca.solvers.krylov import Krylov
 from streampca.sources import open_source
 from streampca.sweep.checkpoint import Journal
-from streampca.sweep.statistics import Probed, ProbedRows, Product, ProductAndRows, Scatter
+from streampca.sweep.statistics import Probed, ProbedRows, Product, ProductAndRows, Scatter, centred_parts
 
 
 @pytest.fixture(autouse=True)
@@ -135,8 +135,10 @@ def test_probes_do_not_depend_on_the_seed_of_the_solver():
     assert not np.array_equal(draw_probes(50)[:49], draw_probes(49))
 
 
-def exact_part(A):
-    return lambda rows, columns: A[rows, columns]
+def parts_of(A, rounded, whole_rows):
+    """Parts of A in float64; the tile is empty until they were taken."""
+    rounded[:] = np.nan
+    return centred_parts(A, rounded, np.zeros(A.shape[1]), whole_rows=whole_rows)
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
@@ -147,12 +149,15 @@ def test_probed_statistics_hold_the_products_in_float64(shape, order):
     rounded, Q, G = A.astype(np.float32), rng.standard_normal((shape[1], 2)).astype(np.float32), draw_probes(shape[1])
     probed = Probed(Product(Q), G)
     value = probed.zero(shape[1])
-    probed.update(value, rounded, 0, exact_part(A))
+    probed.update(value, rounded, 0, parts_of(A, rounded, True))
+    np.testing.assert_array_equal(rounded, A.astype(np.float32))
+    exact = A.T @ (A @ Q)
+    np.testing.assert_allclose(value[0], exact, atol=1e-4 * np.abs(exact).max())
     np.testing.assert_allclose(value[1], A.T @ (A @ G), rtol=1e-12, atol=1e-9)
     rows = ProbedRows(ProductAndRows(Q), G, 7)
     one, two = rows.zero(shape[1]), rows.zero(shape[1])
-    rows.update(one, rounded, 0, exact_part(A))
-    rows.update(two, rounded, len(A), exact_part(A))
+    rows.update(one, rounded, 0, parts_of(A, rounded, True))
+    rows.update(two, rounded, len(A), parts_of(A, rounded, False))
     (_, K, Y, R) = rows.combine(one, two)
     assert not np.array_equal(R[0], R[1])
     np.testing.assert_allclose(np.concatenate(Y), np.tile(A @ G, (2, 1)), rtol=1e-11, atol=1e-10)

@@ -34,7 +34,7 @@ def data(n=40, d=6, mean=0.0, gaps=False):
 
 def moments_of(x):
     x = np.asarray(x, np.float64)
-    return centre_by_own_mean(x, np.empty_like(x), gaps=True)
+    return centre_by_own_mean(x, np.empty_like(x), missing=True)
 
 
 def assert_moments_of(moments, x, rtol=1e-12):
@@ -103,7 +103,7 @@ def test_missing_values_are_counted_and_stand_at_the_mean():
     x = data(gaps=True)
     absent = np.isnan(x)
     tile = np.empty_like(x)
-    moments = centre_by_own_mean(x, tile, gaps=True)
+    moments = centre_by_own_mean(x, tile, missing=True)
     np.testing.assert_array_equal(moments.missing, absent.sum(axis=0))
     assert moments.missing.sum() > 0
     assert (tile[absent] == 0).all()

@@ -187,10 +187,11 @@ class _Attempt:
                 state="running", output=redacted(task.output), started=now(), begun=record["begun"],
                 attempts=record["attempts"], expected_sweeps=expected.sweeps or 0, limit_bytes=memory,
             )  # fmt: skip
+            work.remove_keys()
             work.store.mkdir(exist_ok=True)
             journal = work.journal(60 * task.engine.checkpoint_minutes)
             entered = time.monotonic()
-            with engine(task.engine, expected.threads or 1, memory) as client:
+            with engine(task.engine, expected.threads or 1, memory, work.folder.resolve()) as client:
                 self.phases["starting workers"] = time.monotonic() - entered
                 if client is not None:
                     work.tell(workers=describe(client))

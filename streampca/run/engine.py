@@ -19,6 +19,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,9 @@ CLOSING_SECONDS = 30
 # A job may be long in the queue: sweeps that find no worker wait for one, and Dask must not give up a job by itself.
 PATIENCE_SECONDS = 30 * 24 * 3600
 
+# Prefix of the directory of TLS keys.
+KEYS = ".streampca-keys-"
+
 # A run plans its memory, and a partial is let go when it is merged. So nothing is written to disk: it would be read
 # again at once. Nothing pauses: a worker may be as large as planned for as long as it lives, since freed memory need
 # not go back to the system, and one that is paused would wait for ever. Only what is well beyond the plan ends a
@@ -49,7 +53,7 @@ ALLOWED_FAILURES = 10
 
 
 @contextmanager
-def engine(settings: Any, threads: int, memory: int) -> Iterator[Any]:
+def engine(settings: Any, threads: int, memory: int, keys: Path | None = None) -> Iterator[Any]:
     """Have the client of an engine active: yields it, or None for threads, where sweeps need none.
 
     Parameters
@@ -57,6 +61,7 @@ def engine(settings: Any, threads: int, memory: int) -> Iterator[Any]:
     settings : `kind`, one of threads, processes, address, slurm, pbs, sge, lsf, and what that kind needs.
     threads : tasks at a time in each worker.
     memory : bytes that each worker may take. Jobs ask for 15% and 256 MB more.
+    keys : directory for the TLS keys of jobs, which all nodes can read; the current one by default.
     """
     if settings.kind == "threads":
         yield None
@@ -64,7 +69,10 @@ def engine(settings: Any, threads: int, memory: int) -> Iterator[Any]:
     if settings.kind in ("processes", "address"):
         start: Callable[..., Any] = _processes if settings.kind == "processes" else _address
     else:
-        from streampca.run.job_queue import job_engine as start
+        # Only jobs need dask-jobqueue.
+        from streampca.run.job_queue import job_engine
+
+        start = partial(job_engine, keys=keys)
     with start(settings, threads, memory) as client:
         logger.info("sweeps run on %s", describe(client))
         yield client
@@ -132,6 +140,10 @@ def _processes(settings: Any, threads: int, memory: int) -> Iterator[Any]:
             local_directory=folder,
             scheduler_kwargs=dashboard_options(settings),
             silence_logs=logging.ERROR,
+            # Without keys, any user of this machine could send code to the scheduler.
+            host="127.0.0.1",
+            protocol="tls://",
+            security=distributed.Security.temporary(),
         )
         stack.callback(in_time, cluster.close, "worker processes")
         yield stack.enter_context(connected(cluster, PATIENCE_SECONDS))
@@ -157,16 +169,18 @@ def dask_settings() -> dict[str, Any]:
 
 
 def dashboard_options(settings: Any) -> dict[str, Any]:
-    """Return the scheduler's options: the usual port, or any if that is taken. It has a port even with no dashboard."""
-    if not settings.dashboard:
-        return {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
+    """Return the scheduler's options: a dashboard on loopback, at the usual port or any other if that is taken.
+
+    The scheduler has an HTTP port even without a dashboard.
+    """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("", 8787))
+            probe.bind(("127.0.0.1", 8787))
+            port = 8787 if settings.dashboard else 0
         except OSError:
-            return {"dashboard": True, "dashboard_address": ":0"}
-    return {"dashboard": True, "dashboard_address": ":8787"}
+            port = 0
+    return {"dashboard": settings.dashboard, "dashboard_address": f"127.0.0.1:{port}"}
 
 
 @contextmanager

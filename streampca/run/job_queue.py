@@ -26,6 +26,7 @@ from streampca.errors import InputError
 from streampca.progress import logger
 from streampca.run.engine import (
     CLOSING_SECONDS,
+    KEYS,
     MEMORY,
     PATIENCE_SECONDS,
     connected,
@@ -63,7 +64,7 @@ QUEUES = {
 
 
 @contextmanager
-def job_engine(settings: Any, threads: int, memory: int) -> Iterator[Any]:
+def job_engine(settings: Any, threads: int, memory: int, keys: Path | None = None) -> Iterator[Any]:
     """One worker a job; jobs that end are replaced until the body is done, and then all are cancelled."""
     queue = QUEUES[settings.kind]
     if shutil.which(queue.submit) is None:
@@ -75,7 +76,7 @@ def job_engine(settings: Any, threads: int, memory: int) -> Iterator[Any]:
     _jobqueue(settings.kind)
     with ExitStack() as stack:
         stack.enter_context(dask.config.set(dask_settings()))
-        cluster = _job_cluster(settings, threads, memory, _keys(settings, stack))
+        cluster = _job_cluster(settings, threads, memory, _keys(settings, keys or Path.cwd(), stack))
         stack.callback(in_time, partial(_close_jobs, cluster), "jobs of workers")
         client = stack.enter_context(connected(cluster, PATIENCE_SECONDS))
         keeper = _Keeper(cluster, client, queue, settings.workers)
@@ -116,19 +117,17 @@ def _close_jobs(cluster: Any, timeout: float) -> None:
     cluster.close(timeout=timeout)
 
 
-def _keys(settings: Any, stack: ExitStack) -> dict[str, Any]:
-    """Return what makes scheduler and workers speak TLS alone: a key of this run, in a folder that goes with it.
+def _keys(settings: Any, parent: Path, stack: ExitStack) -> dict[str, Any]:
+    """Return the options by which scheduler and workers require TLS, with a key made for this run.
 
-    The folder is where the run was begun, which jobs see; nobody else may look into it. Job scripts name its files.
+    Job scripts name the files of the key, which only this user can read. They are removed at the end; those of a
+    killed run are removed with its working directory.
     """
     if not settings.tls:
         return {}
     security = dask_distributed().Security
-    try:
-        made = security.temporary()
-    except ImportError as error:
-        raise InputError("engine.tls needs cryptography: pip install 'streampca[cluster]'") from error
-    folder = tempfile.TemporaryDirectory(prefix=".streampca-keys-", dir=Path.cwd(), ignore_cleanup_errors=True)
+    made = security.temporary()
+    folder = tempfile.TemporaryDirectory(prefix=KEYS, dir=parent, ignore_cleanup_errors=True)
     inside = Path(stack.enter_context(folder))
     cert, key = inside / "cert.pem", inside / "key.pem"
     for path, text in ((cert, made.tls_worker_cert), (key, made.tls_worker_key)):

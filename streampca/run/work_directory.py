@@ -30,6 +30,7 @@ import psutil
 from streampca.errors import InputError
 from streampca.files import open_regular, writing_text
 from streampca.progress import Step
+from streampca.run.engine import KEYS
 from streampca.sweep.checkpoint import Journal
 
 SUFFIX = ".unfinished"
@@ -130,10 +131,16 @@ class WorkDirectory:
             )  # fmt: skip
 
     def clear(self) -> None:
-        """Remove checkpoints and store."""
+        """Remove checkpoints, store, and TLS keys of a killed run."""
+        self.remove_keys()
         for path in (self.folder / "checkpoint", self.store):
             if path.exists():
                 shutil.rmtree(path)
+
+    def remove_keys(self) -> None:
+        """Remove the TLS keys that a killed run left."""
+        for path in self.folder.glob(f"{KEYS}*"):
+            shutil.rmtree(path)
 
     def remove(self) -> None:
         """Remove what the run made, run.json and lock last, and the directory if it is empty."""

@@ -27,8 +27,10 @@ from streampca import PCA
 from streampca.errors import InputError
 from streampca.run import engine as engine_module
 from streampca.run import job_queue as jobqueue
+from streampca.run.config.blocks import JobQueue, Processes
 from streampca.run.engine import describe, engine
 from streampca.run.job_queue import _Keeper
+from streampca.run.work_directory import WorkDirectory
 from streampca.sweep.sweep import active_client
 
 with suppress(ImportError):
@@ -513,3 +515,55 @@ def test_a_queue_that_is_away_is_no_reason_to_submit_again(queue):
     keeper = _Keeper(None, None, jobqueue.QUEUES["slurm"], 1)
     with pytest.raises(OSError, match="slurmctld is away"):
         keeper._listed()
+
+
+# ---------------------------------------------------------------- who may connect
+
+
+def test_nobody_without_the_key_can_send_code_to_worker_processes():
+    with engine(processes(workers=1), 1, MEMORY) as client:
+        address = client.scheduler.address
+        assert address.startswith("tls://127.0.0.1:")
+        assert all(worker.startswith("tls://127.0.0.1:") for worker in client.nthreads())
+        code = (
+            "import os, sys, distributed\n"
+            "if os.geteuid() == 0: os.setuid(65534)\n"
+            "others = distributed.Security.temporary()\n"
+            "for where, security in ((sys.argv[1], others), (sys.argv[1].replace('tls', 'tcp'), None)):\n"
+            "    try:\n"
+            "        with distributed.Client(where, timeout=3, security=security) as intruder:\n"
+            "            print('ran as', intruder.submit(os.getuid).result(timeout=3))\n"
+            "    except Exception as error:\n"
+            "        print('rejected')\n"
+        )
+        environment = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "PYTHONDONTWRITEBYTECODE": "1"}
+        done = subprocess.run(
+            [sys.executable, "-c", code, address], capture_output=True, text=True, env=environment, cwd="/"
+        )
+        assert done.stdout.split() == ["rejected", "rejected"], done.stdout + done.stderr
+        assert client.submit(os.getuid).result() == os.getuid()
+
+
+@pytest.mark.parametrize("dashboard", [False, True])
+def test_servers_of_worker_processes_listen_on_loopback_alone(dashboard):
+    with engine(processes(workers=1, dashboard=dashboard), 1, MEMORY):
+        me = psutil.Process()
+        ours = [me, *me.children(recursive=True)]
+        listening = [c.laddr.ip for p in ours for c in p.net_connections("inet") if c.status == psutil.CONN_LISTEN]
+        assert listening
+        assert set(listening) == {"127.0.0.1"}
+
+
+def test_defaults_are_private():
+    assert JobQueue(kind="slurm", workers=1, memory_limit="1GB").tls is True
+    assert JobQueue(kind="slurm", workers=1, memory_limit="1GB").dashboard is False
+    assert Processes(kind="processes").dashboard is False
+
+
+def test_keys_of_a_killed_run_are_removed_with_its_directory(tmp_path):
+    work = WorkDirectory(tmp_path / "x.unfinished")
+    keys = work.folder / ".streampca-keys-abc"
+    keys.mkdir(parents=True)
+    (keys / "key.pem").write_text("secret")
+    work.remove()
+    assert not work.folder.exists()

@@ -92,7 +92,7 @@ class Processes(_Engine):
 
     kind: Literal["processes"] = Field(description="Where the work is done.")
     workers: Count | None = Field(default=None, description="Number of processes; default: one per core.")
-    dashboard: bool = Field(default=True, description="Serve Dask's dashboard.")
+    dashboard: bool = Field(default=False, description="Serve Dask's dashboard on 127.0.0.1.")
 
 
 class Address(_Engine):
@@ -136,8 +136,8 @@ class JobQueue(_Engine):
     python: Text | None = Field(default=None, description="Python of the jobs; default: this one.")
     prologue: Lines = Field(default=(), description="Shell lines to run first, as [module load python].")
     directives: Lines = Field(default=(), description="Additional scheduler directives, as [--constraint=avx2].")
-    tls: bool = Field(default=False, description="Encrypt connections, with keys made for this run.")
-    dashboard: bool = Field(default=True, description="Serve Dask's dashboard.")
+    tls: bool = Field(default=True, description="Encrypt connections, with keys made for this run.")
+    dashboard: bool = Field(default=False, description="Serve Dask's dashboard on 127.0.0.1.")
 
     @model_validator(mode="after")
     def _check_days(self) -> JobQueue:

@@ -290,9 +290,10 @@ def bits(store: Path) -> dict[str, Any]:
 def write_config(path: Path, data: Any, result: Any, /, **blocks: Mapping[str, Any]) -> Path:
     """Write a configuration; JSON is YAML."""
     whole = {
-        "source": {"path": str(data)} | dict(blocks.get("source", {})),
+        "data": {"path": str(data)} | dict(blocks.get("data", {})),
+        "filter": dict(blocks.get("filter", {})),
         "model": {"kind": "pca", "n_components": 4} | dict(blocks.get("model", {})),
-        "engine": {"memory": "2GB", "threads": 2, "checkpoint_minutes": 1e-6} | dict(blocks.get("engine", {})),
+        "engine": {"memory_limit": "2GB", "threads": 2, "checkpoint_minutes": 1e-6} | dict(blocks.get("engine", {})),
         "output": {"path": str(result)} | dict(blocks.get("output", {})),
     }
     path.write_text(json.dumps(whole, indent=1))

@@ -23,6 +23,7 @@ from streampca.errors import InputError
 from streampca.results.store import load
 from streampca.run.config import load as load_config
 from streampca.run.driver import run as run_here
+from streampca.run.fit import FitTask
 from streampca.sources import remote
 from streampca.sweep.checkpoint import read_record
 
@@ -172,7 +173,7 @@ def test_one_run_at_a_time_each_stop_can_be_gone_on_from_and_status_says_it(data
     config = write_config(tmp_path / "run.yaml", data, output, model=MODEL)
     code, _, err = here("status", output)
     assert code == 2
-    assert "there is neither a result nor a run" in err
+    assert "no result and no run for one" in err
     with watched(tmp_path / "watched", config) as run:
         run.allow(70)
         run.start()
@@ -185,8 +186,8 @@ def test_one_run_at_a_time_each_stop_can_be_gone_on_from_and_status_says_it(data
 
         # Another run is refused, with another configuration too, and the first does not notice.
         for settings in ([], ["model.n_components=2"]):
-            with pytest.raises(InputError, match=f"another run is writing to it .process {run.process.pid} on "):
-                run_here(load_config(config, settings))
+            with pytest.raises(InputError, match=f"another run is writing it .process {run.process.pid} on "):
+                run_here(FitTask(load_config(config, settings)))
         code, _, err = here("run", config)
         assert code == 2
         assert re.search(rf"process {run.process.pid} on {re.escape(socket.gethostname())}, since 20", err)
@@ -209,7 +210,7 @@ def test_one_run_at_a_time_each_stop_can_be_gone_on_from_and_status_says_it(data
             run.allow(float("inf"))
             ended = run.end()
             assert ended.code == 75, ended
-            message = f"streampca: stopped by {name}; what was done is saved: run the same command to go on"
+            message = f"streampca: stopped by {name}; finished work is saved: run the same command to resume"
             assert ended.err.splitlines()[-1] == message
             found = status_of(here, output)
             assert (found["state"], found["reason"], found["attempts"]) == ("stopped", f"stopped by {name}", attempt)
@@ -247,7 +248,7 @@ def test_stopped_with_worker_processes(data, undisturbed, tmp_path):
         begun, on_record = run.count(), kept()
         assert on_record >= 16
         # Another engine may go on.
-        run.whole("--set", 'engine={"memory": "2GB", "threads": 1, "kind": "threads"}')
+        run.whole("--set", 'engine={"memory_limit": "2GB", "threads": 1, "kind": "threads"}')
         assert run.count() <= sum(needed.values()) + begun - on_record
     assert bits(output) == expected
 
@@ -340,7 +341,7 @@ def test_a_full_disk_while_a_checkpoint_or_the_result_is_written(data, undisturb
             fill(ballast)
             run.allow(float("inf"))
             line = run.end().line
-            assert "no space left for the result" in line
+            assert "no space left for the output" in line
             assert str(unfinished) in line
             assert "free some space and run the same command again" in line
             assert_records_are_whole(unfinished, 3)
@@ -390,8 +391,8 @@ def test_from_one_bucket_to_another_killed_at_work_and_while_it_uploads(s3, data
         run.whole()
         assert run.count() == done, "only the upload was done again"
         assert_little_was_done_twice(run, needed, 2, 60, each=16)
-        again = run.whole("--resume")
-        assert "exists already, of the same configuration and data; nothing to do" in again.err
+        again = run.whole("--only-resume")
+        assert "exists already, with the same options and data; nothing to do" in again.err
         assert run.count() == done
     assert not any(work.iterdir())
     assert not (tmp_path / "out.pca.zarr").exists()

@@ -22,8 +22,9 @@ from streampca.errors import InputError, Stopped
 from streampca.progress import Step
 from streampca.results.store import load
 from streampca.run.config import load as load_config
-from streampca.run.driver import run
-from streampca.run.work_directory import Workplace, folder_of, status
+from streampca.run.driver import run as run_task
+from streampca.run.fit import FitTask
+from streampca.run.work_directory import WorkDirectory, folder_of, status
 from streampca.sweep.checkpoint import Journal, read_record
 from streampca.sweep.matrix import Defects
 from streampca.sweep.merge_tree import Nodes, Partial, halves_of
@@ -63,6 +64,10 @@ def output(tmp_path: Path) -> Path:
     return tmp_path / "out.pca.zarr"
 
 
+def run(config, **options):
+    return run_task(FitTask(config), **options)
+
+
 def stop_at(number: int):
     """Return a progress that stops a run at its step of this number, counted from 1."""
     steps = iter(range(number - 1))
@@ -98,7 +103,7 @@ def test_a_run_sums_itself_up(config, output, tmp_path, here):
     assert found["streampca"] == __version__
     assert found["engine"] == "threads"
     assert found["config"]["model"]["n_components"] == 4
-    assert found["config"]["source"]["path"] == str(tmp_path / "x.zarr")
+    assert found["config"]["data"]["path"] == str(tmp_path / "x.zarr")
     assert {"opening", "fitting", "starting workers"} <= set(found["phase_seconds"])
     assert all(seconds >= 0 for seconds in found["phase_seconds"].values())
     assert found["begun"] <= found["finished"]
@@ -158,11 +163,11 @@ def test_gone_on_with_after_a_stop_at_any_step(config, output, tmp_path):
     ("setting", "said"),
     [
         ("model.n_components=5", "model.n_components was 4, is 5"),
-        ("model.seed=1", "model.seed was 0, is 1"),
+        ("model.random_state=1", "model.random_state was 0, is 1"),
         ("model.tol=1e-5", "model.tol was 0.001, is 1e-05"),
-        ("source.scale=unit", "source.scale was auto, is unit"),
-        ("engine.memory=3GB", "engine.memory was 2GB, is 3GB"),
-        ("source.path=other.zarr", "source.path was "),
+        ("model.scale=unit", "model.scale was auto, is unit"),
+        ("engine.memory_limit=3GB", "engine.memory_limit was 2GB, is 3GB"),
+        ("data.path=other.zarr", "data.path was "),
         ("output.export=tsv", "output.export was null, is tsv"),
     ],
 )
@@ -172,9 +177,9 @@ def test_a_changed_configuration_is_refused_by_name(setting, said, config, outpu
     before = {path.name: path.read_bytes() for path in (folder_of(output) / "checkpoint").iterdir()}
     code, _, err = here("run", config, "--quiet", "--set", setting)
     assert code == 2
-    assert err.startswith(f"streampca: {folder_of(output)}: holds a run that was not finished, and is another: ")
+    assert err.startswith(f"streampca: {folder_of(output)}: holds unfinished work of other options: ")
     assert said in err
-    assert "undo the change to go on, or remove the folder to begin anew" in err
+    assert "undo the change to resume, or add --fresh to start over" in err
     assert err.count("\n") == 1
     after = {path.name: path.read_bytes() for path in (folder_of(output) / "checkpoint").iterdir()}
     assert after == before
@@ -188,7 +193,7 @@ def test_changed_data_are_refused(config, data, output, here):
     stored(data, made_up(seed=1))
     code, _, err = here("run", config, "--quiet")
     assert code == 2
-    assert f"the data at {data} have changed" in err
+    assert "the data have changed" in err
     assert (folder_of(output) / "checkpoint").is_dir()
 
 
@@ -215,7 +220,7 @@ def test_the_engine_may_change(tol, config, output, tmp_path, begun):
     needed = len(begun)
     stopped(config, f"model.tol={tol}")
     done = len(begun) - needed
-    run(load_config(config, [f"engine={json.dumps({'memory': '2GB'} | PROCESSES)}", f"model.tol={tol}"]))
+    run(load_config(config, [f"engine={json.dumps({'memory_limit': '2GB'} | PROCESSES)}", f"model.tol={tol}"]))
     assert len(begun) - needed == done, "the rest was done elsewhere"
     assert bits(output) == bits(tmp_path / "whole.zarr")
     found = summary(output)
@@ -246,21 +251,21 @@ def test_a_run_writes_a_report_with_the_table_and_refuses_before_it_reads(config
 
 
 def test_resume_goes_on_and_never_begins(config, output, begun, here):
-    code, _, err = here("run", config, "--resume", "--quiet")
+    code, _, err = here("run", config, "--only-resume", "--quiet")
     assert code == 2
-    assert "there is nothing to go on with; leave out --resume to begin" in err
+    assert "no checkpoint to resume; remove --only-resume to start" in err
     assert not folder_of(output).exists()
     assert begun == []
     stopped(config)
-    code, _, err = here("run", config, "--resume")
+    code, _, err = here("run", config, "--only-resume")
     assert code == 0, err
     assert summary(output)["attempts"] == 2
     begun.clear()
     # Of a whole result there is nothing left to do, whether it may be overwritten or not.
     for setting in ("false", "true"):
-        code, _, err = here("run", config, "--resume", "--set", f"output.overwrite={setting}")
+        code, _, err = here("run", config, "--only-resume", "--set", f"output.overwrite={setting}")
         assert code == 0, err
-        assert "exists already, of the same configuration and data; nothing to do" in err
+        assert "exists already, with the same options and data; nothing to do" in err
     assert begun == []
     assert not folder_of(output).exists()
 
@@ -271,12 +276,12 @@ def test_a_whole_result_is_left_alone(config, data, output, begun, here):
     begun.clear()
     code, out, err = here("run", config)
     assert code == 0
-    assert "exists already, of the same configuration and data; nothing to do" in err
+    assert "exists already, with the same options and data; nothing to do" in err
     assert f"result: {output}" in out
-    for setting in ("model.n_components=2", "engine.memory=1GB"):
+    for setting in ("model.n_components=2", "engine.memory_limit=1GB"):
         code, _, err = here("run", config, "--quiet", "--set", setting)
         assert code == 2
-        assert f"{output}: exists already; choose another output.path, or set output.overwrite to true" in err
+        assert f"{output}: exists already; choose another name or add --overwrite" in err
         assert not folder_of(output).exists()
     stored(data, made_up(seed=1))
     code, _, err = here("run", config, "--quiet")
@@ -289,8 +294,9 @@ def test_a_whole_result_is_left_alone(config, data, output, begun, here):
 def test_overwriting(config, output, here):
     assert here("run", config)[0] == 0
     first = summary(output)["id"]
-    code, _, err = here("run", config, "--set", "output.overwrite=true", "--set", "model.n_components=2")
-    assert code == 0, err
+    for asked in (["--overwrite"], ["--set", "output.overwrite=true"]):
+        code, _, err = here("run", config, *asked, "--set", "model.n_components=2")
+        assert code == 0, err
     assert summary(output)["id"] != first
     assert load(output).sizes["component"] == 2
     assert not folder_of(output).exists()
@@ -306,14 +312,14 @@ def test_nothing_of_others_is_overwritten(config, output, here):
 
 @pytest.mark.parametrize(
     "wrong",
-    ["source.path=nowhere.zarr", "source.sample_dims=what", "source.maf=0.1", "model.solver=gram", "engine.memory=1MB",
-     "output.export=plink", "output.work=work"],
+    ["data.path=nowhere.zarr", "data.sample_dims=what", "filter.maf=0.1", "model.solver=gram",
+     "engine.memory_limit=1MB", "output.export=plink", "output.work=work"],
 )  # fmt: skip
 def test_what_is_refused_before_the_work_leaves_nothing(wrong, config, tmp_path, here):
     if wrong == "model.solver=gram":
         # Too large for the limit.
         stored(tmp_path / "x.zarr", made_up(40000, 4), chunks=(20000, 4))
-        wrong = "engine.memory=300MB\nmodel.solver=gram"
+        wrong = "engine.memory_limit=300MB\nmodel.solver=gram"
     before = {path.name for path in tmp_path.iterdir()}
     settings = [part for setting in wrong.split("\n") for part in ("--set", setting)]
     code, out, err = here("run", config, "--quiet", *settings)
@@ -325,14 +331,14 @@ def test_what_is_refused_before_the_work_leaves_nothing(wrong, config, tmp_path,
 def test_a_folder_that_is_not_there_is_said(config, tmp_path, here):
     code, _, err = here("run", config, "--quiet", "--set", f"output.path={tmp_path / 'no' / 'out.zarr'}")
     assert code == 2
-    assert f"the folder {tmp_path / 'no'} does not exist; make it first" in err
+    assert f"the directory {tmp_path / 'no'} does not exist; create it first" in err
 
 
 def test_data_that_are_refused_within_a_sweep_leave_nothing(config, data, output, here):
     values = made_up()
     values[1900, 3] = np.nan
     stored(data, values)
-    code, _, err = here("run", config, "--quiet", "--set", "source.missing=error", "--set", "model.solver=covariance",
+    code, _, err = here("run", config, "--quiet", "--set", "model.missing=error", "--set", "model.solver=covariance",
                         "--set", "engine.checkpoint_minutes=60")  # fmt: skip
     assert code == 2
     assert "missing" in err
@@ -361,20 +367,20 @@ def killed_at(name: str, call: int = 1):
         raise Killed
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Workplace, "remove", dead)
-        patched.setattr(Workplace, "tell", lambda *_, **__: None)
+        patched.setattr(WorkDirectory, "remove", dead)
+        patched.setattr(WorkDirectory, "tell", lambda *_, **__: None)
         patched.setattr(name, killed)
         with pytest.raises(Killed):  # noqa: PT012
             yield
 
 
 POINTS = {
-    "the arrays are written": ("streampca.results.store._write_arrays", 1),
+    "the arrays are written": ("streampca.results.write._write_arrays", 1),
     "it sums itself up": ("streampca.run.driver.add_attributes", 1),
-    "it exports": ("streampca.run.driver.write_export", 1),
+    "it exports": ("streampca.run.fit.write_export", 1),
     "it takes its place": ("streampca.run.driver.put_in_place", 1),
     "it is renamed": ("streampca.results.store.os.rename", 1),
-    "it tidies up": ("streampca.run.work_directory.Workplace.remove", 1),
+    "it tidies up": ("streampca.run.work_directory.WorkDirectory.remove", 1),
 }
 
 
@@ -401,7 +407,7 @@ def test_killed_as(point, overwrite, config, output, begun):
 
 
 def test_a_result_in_its_place_is_whole_even_if_the_data_went(config, data, output):
-    with killed_at("streampca.run.work_directory.Workplace.remove"):
+    with killed_at("streampca.run.work_directory.WorkDirectory.remove"):
         run(load_config(config))
     assert folder_of(output).exists()
     data.rename(data.with_name("gone.zarr"))
@@ -412,11 +418,11 @@ def test_a_result_in_its_place_is_whole_even_if_the_data_went(config, data, outp
 NO_SPACE = {
     "a checkpoint": "streampca.sweep.checkpoint.np.savez",
     "a checkpoint, flushed": "streampca.sweep.checkpoint.os.fsync",
-    "scores": "streampca.results.store.RowsWriter.__call__",
-    "components": "streampca.results.store._write_arrays",
+    "scores": "streampca.results.write.BlockWriter.__call__",
+    "components": "streampca.results.write._write_arrays",
     "metadata": "streampca.run.driver.add_attributes",
-    "texts": "streampca.run.driver.write_export",
-    "what was asked": "streampca.run.work_directory.Workplace.begin",
+    "texts": "streampca.run.fit.write_export",
+    "what was asked": "streampca.run.work_directory.WorkDirectory.begin",
 }
 
 
@@ -441,7 +447,7 @@ def test_no_space_left(what, number, config, output, here):
     assert (code, out) == (2, ""), err
     assert err.count("\n") == 1
     assert str(folder_of(output)) in err
-    assert "no space left for a checkpoint" in err if what.startswith("a ch") else "no space left for the result" in err
+    assert "no space left for a checkpoint" in err if what.startswith("a ch") else "no space left for the output" in err
     assert "free some space and run the same command again" in err
     assert not output.exists()
     records = list((folder_of(output) / "checkpoint").glob("*"))
@@ -469,12 +475,12 @@ LATENT = {"kind": "ppca", "n_components": 3}
 KERNEL = {"kind": "kpca", "n_components": 3, "n_landmarks": 50, "landmarks": "kmeans"}
 SAME = {
     "pca": (["pca", "-k", 3], {"n_components": 3}, {}, "x.zarr"),
-    "factor analysis": (["ppca", "-k", 3, "--factor-analysis"], LATENT | {"kind": "factor_analysis"}, {}, "gaps.zarr"),
+    "factor analysis": (["factor_analysis", "-k", 3], LATENT | {"kind": "factor_analysis"}, {}, "gaps.zarr"),
     "ppca": (["ppca", "-k", 3], LATENT, {}, "gaps.zarr"),
-    "kpca": (["kpca", "-k", 3, "--landmarks", 50, "--choose", "kmeans"], KERNEL, {}, "x.zarr"),
+    "kpca": (["kpca", "-k", 3, "--n-landmarks", 50, "--landmarks", "kmeans"], KERNEL, {}, "x.zarr"),
     "genotypes": (
         ["pca", "-k", 3, "--ld-prune", 0.5, "--maf", 0.05, "--outliers", "remove"],
-        {"n_components": 3, "outliers": "remove"}, {"ld_prune": 0.5, "maf": 0.05}, "study.bed",
+        {"n_components": 3}, {"ld_prune": 0.5, "maf": 0.05, "outliers": "remove"}, "study.bed",
     ),
     "ppca of genotypes": (["ppca", "-k", 3], LATENT, {}, "study.bed"),
 }  # fmt: skip
@@ -483,13 +489,13 @@ SAME = {
 @pytest.mark.parametrize("case", SAME)
 @pytest.mark.usefixtures("data", "bed")
 def test_a_run_stopped_and_gone_on_with_finds_what_the_command_finds(case, tmp_path, here):
-    command, model, source, name = SAME[case]
+    command, model, chosen, name = SAME[case]
     gaps = made_up()
     gaps[np.random.default_rng(1).random(gaps.shape) < 0.1] = np.nan
     stored(tmp_path / "gaps.zarr", gaps)
     code, _, err = here(command[0], name, *command[1:], "--memory", "2GB", "--out", "alone.zarr", "--quiet")
     assert code == 0, err
-    config = write_config(tmp_path / "run.yaml", name, "out.zarr", model=model, source=source)
+    config = write_config(tmp_path / "run.yaml", name, "out.zarr", model=model, filter=chosen)
     stopped(config, at=10)
     code, _, err = here("run", config)
     assert code == 0, err
@@ -514,7 +520,7 @@ def faces(folder: Path) -> Path:
 @pytest.mark.slow
 def test_eigenfaces(tmp_path, here):
     code, _, err = here(
-        "run", CONFIGS / "eigenfaces.yaml", *settings(source__path=faces(tmp_path), engine__dashboard="false")
+        "run", CONFIGS / "eigenfaces.yaml", *settings(data__path=faces(tmp_path), engine__dashboard="false")
     )
     assert code == 0, err
     assert "2 workers x 1 thread" in err
@@ -525,7 +531,7 @@ def test_eigenfaces(tmp_path, here):
 
 
 def test_genotypes_local(bed, tmp_path, here):
-    given = settings(source__path=bed, output__path=tmp_path / "study.pca.zarr")
+    given = settings(data__path=bed, output__path=tmp_path / "study.pca.zarr")
     assert here("run", CONFIGS / "genotypes-local.yaml", *given, "--plan")[0] == 0
     code, _, err = here("run", CONFIGS / "genotypes-local.yaml", *given)
     assert code == 0, err
@@ -542,8 +548,8 @@ def test_genotypes_of_a_biobank(bed, tmp_path, here):
     assert here("prune", bed, "--r2", 0.5)[0] == 0
     kept = (tmp_path / "study.prune.in").read_text().split()
     given = settings(
-        source__path=bed, source__extract=tmp_path / "study.prune.in", output__path=tmp_path / "out.zarr",
-        engine=json.dumps({"kind": "threads", "memory": "2GB"}),
+        data__path=bed, filter__extract=tmp_path / "study.prune.in", output__path=tmp_path / "out.zarr",
+        engine=json.dumps({"kind": "threads", "memory_limit": "2GB"}),
     )  # fmt: skip
     code, _, err = here("run", CONFIGS / "genotypes-slurm.yaml", *given)
     assert code == 0, err
@@ -554,7 +560,7 @@ def test_genotypes_of_a_biobank(bed, tmp_path, here):
 
 def test_kernel(tmp_path, here):
     path = stored(tmp_path / "points.zarr", made_up(600, 5), chunks=(100, 5))
-    given = settings(source__path=path, output__path=tmp_path / "points.kpca.zarr", model__n_landmarks=100)
+    given = settings(data__path=path, output__path=tmp_path / "points.kpca.zarr", model__n_landmarks=100)
     code, _, err = here("run", CONFIGS / "kernel.yaml", *given)
     assert code == 0, err
     result = load(tmp_path / "points.kpca.zarr")
@@ -608,7 +614,7 @@ def test_every_configuration_is_tried_here():
 
 def test_status_says_at_once_that_a_sweep_has_begun(tmp_path):
     (tmp_path / "out.zarr.unfinished").mkdir()
-    place = Workplace(tmp_path / "out.zarr.unfinished")
+    place = WorkDirectory(tmp_path / "out.zarr.unfinished")
     place.progress(Step(1, "krylov", 60, 60, 1.0))
     place.progress(Step(2, "scores", 0, 60, 0.0))
     found = status(tmp_path / "out.zarr")
@@ -700,13 +706,13 @@ def settings_if_url(path, tmp_path):
 
 
 def test_records_without_a_run_are_not_taken_for_ours(bed, tmp_path, here):
-    config = write_config(tmp_path / "g.yaml", bed, tmp_path / "g.zarr", source={"ld_prune": 0.9})
+    config = write_config(tmp_path / "g.yaml", bed, tmp_path / "g.zarr", filter={"ld_prune": 0.9})
     stopped(config, at=2)
     folder = folder_of(tmp_path / "g.zarr")
     assert any(path.name.startswith("pruned") for path in (folder / "checkpoint").iterdir())
     (folder / "run.json").unlink()
-    assert here("run", config, "--set", "source.ld_prune=0.02")[0] == 0
-    expected = write_config(tmp_path / "h.yaml", bed, tmp_path / "h.zarr", source={"ld_prune": 0.02})
+    assert here("run", config, "--set", "filter.ld_prune=0.02")[0] == 0
+    expected = write_config(tmp_path / "h.yaml", bed, tmp_path / "h.zarr", filter={"ld_prune": 0.02})
     assert here("run", expected)[0] == 0
     assert bits(tmp_path / "g.zarr") == bits(tmp_path / "h.zarr")
 
@@ -727,7 +733,7 @@ def test_what_an_error_advises_can_be_done(tmp_path, here):
     code, _, err = here("run", config)
     assert code == 2
     assert "missing value" in err
-    code, _, err = here("run", config, "--set", "source.missing=mean")
+    code, _, err = here("run", config, "--set", "model.missing=mean")
     assert code == 0, err
 
 
@@ -752,13 +758,13 @@ def test_plans_of_a_run_do_not_depend_on_what_is_loaded(config, output, monkeypa
 
 
 def test_a_signal_when_all_is_done_changes_nothing(config, output, monkeypatch):
-    remove = Workplace.remove
+    remove = WorkDirectory.remove
 
     def told(self):
         os.kill(os.getpid(), signal.SIGTERM)
         remove(self)
 
-    monkeypatch.setattr(Workplace, "remove", told)
+    monkeypatch.setattr(WorkDirectory, "remove", told)
     run(load_config(config))
     assert not folder_of(output).exists()
     assert summary(output)["attempts"] == 1
@@ -767,7 +773,7 @@ def test_a_signal_when_all_is_done_changes_nothing(config, output, monkeypatch):
 def test_status_is_of_results_alone(data, here):
     code, _, err = here("status", data)
     assert code == 2
-    assert "neither a result nor a run" in err
+    assert "no result and no run for one" in err
 
 
 def test_rows_are_on_disk_before_a_record_counts_on_them(config, monkeypatch):

@@ -9,6 +9,7 @@ output   what is written                   one record
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args
@@ -216,12 +217,19 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     before, after = _flat(old), _flat(new)
     kinds = {path[0] for path in before | after if path[1:] == ("kind",) and before.get(path) != after.get(path)}
     return [
-        f"{'.'.join(path)} was {before.get(path)}, is {after.get(path)}"
+        f"{'.'.join(path)} was {_shown(path, before)}, is {_shown(path, after)}"
         for path in before | after
         if (path not in before or path not in after or before[path] != after[path])
         # Another kind has other keys; the kind itself is listed.
         and (path[0] not in kinds or path[1:] == ("kind",))
     ]
+
+
+def _shown(path: Keys, values: Mapping[Keys, Any]) -> str:
+    """Return the value of a key as YAML writes it."""
+    if path not in values:
+        return "missing"
+    return values[path] if isinstance(values[path], str) else json.dumps(values[path])
 
 
 def _flat(config: Mapping[str, Any]) -> dict[Keys, Any]:

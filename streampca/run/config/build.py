@@ -95,7 +95,9 @@ class _Reader:
         near = nearest(kind, names) if isinstance(kind, str) else None
         hint = f" (did you mean {near}?)" if near else ""
         given = (
-            f"must be {listed(names)}, got {shown(kind)}{hint}" if "kind" in keys else f"is missing; use {listed(names)}"
+            f"must be {listed(names)}, got {shown(kind)}{hint}"
+            if "kind" in keys
+            else f"is missing; use {listed(names)}"
         )
         self.invalid[block, "kind"] = f"{block}.kind {given}"
         return None

@@ -1,13 +1,13 @@
-"""Pruning variants by linkage disequilibrium, out of core: one read of the file, one window of it in memory.
+"""Pruning of variants by linkage disequilibrium, out of core: one read of the file, with one window in memory.
 
-The rule is that of plink's --indep-pairwise, as PLINK 1.9 and PLINK 2.0 alpha 3 have it (in later ones:
---indep-order 1). In each window, every variant still there is compared with those after it, until one has a squared
-correlation with it above the limit; then the one of the two with the rarer minor allele goes, the later one if they are
-equal, and the turn passes to the next variant. This is repeated until nothing is left to compare; what went is not seen
-by later windows, and no pair is compared twice.
+The rule is that of plink's --indep-pairwise in PLINK 1.9 and PLINK 2.0 alpha 3 (--indep-order 1 in later versions). In
+each window, every remaining variant is compared with those after it, until their squared correlation exceeds the limit;
+then the variant with the lower minor allele frequency is removed, or the later one if they are equal, and the next
+variant follows. This is repeated until no pair is left. Removed variants are not seen by later windows, and no pair is
+compared twice.
 
-A genotype is -1, 0 or 1, and correlations are over the samples with calls of both variants. With two bits a sample, in
-two planes, all sums that a correlation needs are counts of bits, and exact:
+A genotype is -1, 0 or 1, and correlations are over the samples with calls of both variants. With two bits per sample,
+in two planes, all sums of a correlation are exact counts of bits:
 
     code     two of A1    missing    one of each    two of A2
     whole        1           0            0             1
@@ -42,26 +42,24 @@ from streampca.sweep.checkpoint import active_journal
 from streampca.sweep.matrix import moments_of_codes
 from streampca.sweep.memory import thread_count
 
-# Squared correlations above the limit by no more than rounding do not count, as in PLINK.
-SLACK = 1 + 2.0**-44
-# Four missing calls.
-GAPS = 0x55
+SLACK = 1 + 2.0**-44  # tolerance of the limit, as in PLINK
+FOUR_MISSING = 0x55  # calls
 ONE = np.uint64(1)
 
 
 def prune(
     source: Source, *, window: str | int = "50", step: int = 5, r2: float = 0.2, progress: Progress = silent
 ) -> Array:
-    """Tell which variants to keep, so that no two of them close by are strongly correlated.
+    """Return the mask of variants to keep, of which no two in a window are strongly correlated.
 
-    Variants that do not vary are not kept. All samples count, and all chromosomes as if they came in pairs.
+    Monomorphic variants are removed. All samples are used, and all chromosomes are treated as diploid.
 
     Parameters
     ----------
     source : genotypes, sorted by position within each chromosome.
-    window : how far to look: a number of variants ("50"), or of kilobases ("500kb").
-    step : variants by which the window moves on; 1 if it is in kilobases.
-    r2 : largest squared correlation that two variants of a window may have.
+    window : number of variants ("50") or kilobases ("500kb").
+    step : variants by which the window advances; 1 for a window in kilobases.
+    r2 : maximum squared correlation of two variants of a window.
     progress : called after each read.
 
     Returns
@@ -71,13 +69,13 @@ def prune(
     _check_packed(source)
     size, kilobases = _parse_window(window)
     if not (isinstance(step, (int, np.integer)) and step >= 1):
-        raise InputError(f"step={step!r} cannot be used; give a whole number of variants, at least 1")
+        raise InputError(f"step must be a number of variants of 1 or more, got {step!r}")
     if kilobases and step != 1:
-        raise InputError(f"step={step} cannot be used with window={window!r}; a window in kilobases needs step=1")
+        raise InputError(f"step must be 1 with a window in kilobases, got step={step} and window={window!r}")
     if not kilobases and step > size:
-        raise InputError(f"step={step} is longer than window={window}, so that pairs are missed; give at most {size}")
+        raise InputError(f"step must be at most window={window}, or pairs are missed, got {step}")
     if not (isinstance(r2, (int, float)) and 0 <= r2 <= 1):
-        raise InputError(f"r2={r2!r} cannot be used; give a number from 0 to 1")
+        raise InputError(f"r2 must be a number from 0 to 1, got {r2!r}")
     runs = _chromosomes(source)
     positions, kept = source.label("position"), np.zeros(len(source.features), bool)
     lock, began, done, earlier = threading.Lock(), time.monotonic(), 0, 0
@@ -109,7 +107,7 @@ def prune(
 
 
 def filtered(source: Source) -> Source:
-    """Return the source without what its filter leaves out: one read of it, or two where samples are left out."""
+    """Return the source without what its filter excludes; one read, or two if samples are excluded."""
     _check_packed(source)
     if source.filter in (None, Filter()):
         return source
@@ -128,16 +126,16 @@ def filtered(source: Source) -> Source:
     passing = source.filter.passing(moments.mean / 2, moments.missing / n_samples)
     why = left_out(source.filter, moments)
     if not passing.any():
-        raise InputError(f"{source.name}: no variant is left: {why}")
-    return source.take(features=passing, filter=Filter(), note=f"variants left out: {why}" if why else "")
+        raise InputError(f"{source.name}: no variants are left: {why}")
+    return source.take(features=passing, filter=Filter(), note=f"variants excluded: {why}" if why else "")
 
 
 def list_paths(source: Source, prefix: Path, overwrite: bool = False) -> list[Path]:
-    """Return the paths of the lists of variants kept and of the others, or say why they cannot be written."""
+    """Return the paths of the lists of variants kept and removed; raise if they cannot be written."""
     _check_packed(source)
     ids = source.label("variant_id")
     if len(set(ids.tolist())) < ids.size:
-        raise InputError(f"{source.name}: ids of variants occur twice; make them differ with plink2 --set-all-var-ids")
+        raise InputError(f"{source.name}: variant ids are not unique; change them with plink2 --set-all-var-ids")
     return text_paths(prefix, (".prune.in", ".prune.out"), overwrite)
 
 
@@ -157,17 +155,17 @@ def _check_packed(source: Source) -> None:
 
 
 def _parse_window(window: str | int) -> tuple[int, bool]:
-    """Return the window's length, in variants or bases, and whether it is the latter."""
+    """Return the length of the window, and whether it is in bases rather than variants."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*(kb)?\s*", str(window), re.IGNORECASE)
     kilobases = bool(match and match[2])
     length = float(match[1]) * (1000 if kilobases else 1) if match else 0.0
     if length < 1 or not (kilobases or length.is_integer()):
-        raise InputError(f"window={window!r} cannot be used; give a number of variants (50) or kilobases (500kb)")
+        raise InputError(f"window must be a number of variants (50) or kilobases (500kb), got {window!r}")
     return int(length * SLACK), kilobases
 
 
 def _chromosomes(source: Source) -> list[tuple[int, int]]:
-    """Return the first variant of each chromosome and the one after its last; refuse files that are not sorted."""
+    """Return the range of variants of each chromosome; raise if they are not sorted."""
     codes, positions = source.label("chromosome"), source.label("position")
     edges = np.flatnonzero(codes[1:] != codes[:-1]) + 1
     runs = list(pairwise([0, *edges.tolist(), len(codes)]))
@@ -177,10 +175,10 @@ def _chromosomes(source: Source) -> list[tuple[int, int]]:
         name = chromosome(str(codes[start]))
         if name in seen or back.size:
             i = start if name in seen else start + 1 + int(back[0])
-            found = f"{source.label('variant_id')[i]} at {codes[i]}:{positions[i]}"
-            reason = "comes after another chromosome" if name in seen else f"comes after {positions[i - 1]}"
+            where = f"{source.label('variant_id')[i]} at {codes[i]}:{positions[i]}"
+            reason = "follows another chromosome" if name in seen else f"follows {positions[i - 1]}"
             raise InputError(
-                f"{source.name}: positions are not sorted, variant {found} {reason}; "
+                f"{source.name}: positions are not sorted, variant {where} {reason}; "
                 "sort the file with plink2 --sort-vars and --make-pgen, then --make-bed"
             )
         seen.add(name)
@@ -188,7 +186,7 @@ def _chromosomes(source: Source) -> list[tuple[int, int]]:
 
 
 def _windows(positions: Array, size: int, step: int, kilobases: bool) -> tuple[Array, Array]:
-    """Return where the windows of a chromosome begin and end, each window with variants that are not in the last."""
+    """Return starts and ends of the windows of a chromosome; each has variants that are not in the previous one."""
     n = len(positions)
     if kilobases:
         ends = np.searchsorted(positions, positions + size, side="right")
@@ -202,7 +200,7 @@ def _prune_run(
     source: Source, run: tuple[int, int], starts: Array, ends: Array, limit: float, kept: Array,
     advance: Callable[[], None],
 ) -> None:  # fmt: skip
-    """Prune one chromosome: read on, do the windows that are complete, forget what is before the next one."""
+    """Prune one chromosome: read a chunk, prune the windows that are complete, reuse the slots before the next one."""
     n_samples = len(source.samples)
     n_words = -(-n_samples // 64)
     step = source.chunks[1]
@@ -224,22 +222,22 @@ def _prune_run(
 
 
 def _pad(packed: Array, n_samples: int, out: Array) -> None:
-    """Copy packed rows into longer ones, with missing calls where there are no samples."""
+    """Copy packed rows into longer ones, padded with missing calls."""
     rows, (full, rest) = out[: len(packed)], divmod(n_samples, 4)
     rows[:, :full] = packed[:, :full]
-    rows[:, full:] = GAPS
+    rows[:, full:] = FOUR_MISSING
     if rest:
         used = (1 << 2 * rest) - 1
-        rows[:, full] = (packed[:, full] & used) | (GAPS & ~used)
+        rows[:, full] = (packed[:, full] & used) | (FOUR_MISSING & ~used)
 
 
 @njit(nogil=True, cache=True)
 def unpack(
     words: Array, first: int, planes: Array, counts: Array, unchecked: Array, kept: Array
 ) -> None:  # pragma: no cover - compiled
-    """Make planes and counts of packed variants (t x 2 n_words), the first of which is variant `first`.
+    """Compute planes and counts of packed variants (t x 2 n_words), the first of which is variant `first`.
 
-    Two words of 32 samples make one of 64, the samples of the one at even bits and of the other at odd bits; their
+    Two words of 32 samples make one of 64, with the samples of one at even bits and of the other at odd bits; their
     order does not matter.
     """
     n_slots, _, n_words = planes.shape
@@ -266,7 +264,7 @@ def thin(
     starts: Array, ends: Array, n_samples: int, limit: float, planes: Array, counts: Array, unchecked: Array,
     kept: Array,
 ) -> None:  # fmt: skip # pragma: no cover - compiled
-    """Take out of each window what is correlated with others of it."""
+    """Remove correlated variants from each window."""
     n_slots = len(planes)
     for window in range(len(starts)):
         end = ends[window]
@@ -282,7 +280,7 @@ def thin(
                     b = j % n_slots
                     j += 1
                     if kept[j - 1] and above(planes[a], planes[b], counts[a], counts[b], n_samples, limit):
-                        # The commoner its major allele, the rarer its minor one.
+                        # A more frequent major allele means a rarer minor one.
                         if abs(counts[a, 1]) * counts[b, 0] > abs(counts[b, 1]) * counts[a, 0]:
                             kept[i] = False
                         else:
@@ -296,7 +294,7 @@ def thin(
 def above(
     planes_a: Array, planes_b: Array, counts_a: Array, counts_b: Array, n_samples: int, limit: float
 ) -> bool:  # pragma: no cover - compiled
-    """Tell whether the squared correlation of two variants is above the limit."""
+    """Whether the squared correlation of two variants exceeds the limit."""
     whole_a, second_a, whole_b, second_b = planes_a[0], planes_a[1], planes_b[0], planes_b[1]
     n, sum_a, square_a = counts_a
     _, sum_b, square_b = counts_b

@@ -1,4 +1,4 @@
-"""Samples of genotypes that a fit can use."""
+"""Exclusion of samples with many missing calls."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from streampca.sources.base import Source
 
 
 def without_sparse(source: Source, full: Array) -> Source:
-    """Return the source without samples that miss too many calls."""
+    """Return the source without samples that have too many missing calls."""
     assert source.filter is not None
     if full.sum() < 2:
         raise InputError(
             f"{source.name}: {len(full) - full.sum()} of {len(full)} samples have more than {source.filter.mind:g} of "
-            "their calls missing, too few are left; raise mind"
+            "their calls missing, and fewer than 2 are left; increase mind"
         )
-    note = f"samples left out: {int((~full).sum())} with more than {source.filter.mind:g} missing"
-    logger.info("%s; beginning again without them", note)
+    note = f"samples excluded: {int((~full).sum())} with more than {source.filter.mind:g} missing"
+    logger.info("%s; restarting without them", note)
     # Applied once: without these samples other variants are excluded, which changes the shares of the others again.
     return source.take(samples=full, filter=replace(source.filter, mind=1.0), note=note)

@@ -12,7 +12,7 @@ from sklearn.utils.validation import validate_data
 
 from streampca._typing import Array
 from streampca.errors import InputError
-from streampca.models.genotypes import Match, match_variants
+from streampca.genetics.matching import Match, match_variants
 from streampca.progress import logger
 from streampca.sources import Axis, Source, open_genotypes, open_source
 from streampca.sources.base import plain_axes

@@ -16,8 +16,9 @@ import numpy as np
 
 from streampca._typing import Array
 from streampca.errors import InputError, curing_gaps
+from streampca.genetics.matching import Match, match_variants
 from streampca.models.dataset import FORMAT_VERSION, Variables
-from streampca.models.genotypes import Match, match_variants, placed_genotypes
+from streampca.models.genotypes import placed_genotypes
 from streampca.models.kernel_pca.preimages import RESTORED_ROWS, KernelDenoiser, LinearDenoiser, check_invertible
 from streampca.models.kernel_pca.record import kernel_scores, kernel_sweeps
 from streampca.models.pca.fit import check_width, distances, linear_sweeps, project

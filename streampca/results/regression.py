@@ -11,7 +11,7 @@ import numpy as np
 
 from streampca._typing import Array
 from streampca.errors import InputError
-from streampca.models.genotypes import Match, match_variants
+from streampca.genetics.matching import Match, match_variants
 from streampca.models.pcr.fit import (
     PCRFit,
     fit_pcr,

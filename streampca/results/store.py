@@ -16,11 +16,11 @@ import numpy as np
 from streampca._typing import Array
 from streampca.errors import DAMAGED, InputError, listed
 from streampca.files import writing_text
+from streampca.genetics.matching import VARIANT_LABELS
 from streampca.models.dataset import (
     FORMAT_VERSION,
     error_name,
 )
-from streampca.models.genotypes import VARIANT_LABELS
 from streampca.models.kernel_pca.preimages import (
     RidgeMap,
 )

@@ -55,7 +55,7 @@ def pruned(job: FitJob, r2: float) -> FitJob:
 
     data: Any = filtered(job.source)
     kept = prune(data, r2=r2, progress=job.progress)
-    return replace(job, source=data.take(features=kept, note=f"variants left out: {int((~kept).sum())} by pruning"))
+    return replace(job, source=data.take(features=kept, note=f"variants excluded: {int((~kept).sum())} by pruning"))
 
 
 def export_prefix(result: Path) -> Path:

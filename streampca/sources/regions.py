@@ -1,4 +1,4 @@
-"""Regions of chromosomes: the long-range linkage disequilibrium that principal components of man pick up, by build."""
+"""Regions of long-range linkage disequilibrium, which principal components of human genotypes pick up, by build."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from streampca.sources.genotypes import chromosome
 
 @dataclass(frozen=True)
 class Region:
-    """Positions first to last of a chromosome, both within it."""
+    """Positions first to last of a chromosome, inclusive."""
 
     chromosome: str
     first: int
@@ -88,10 +88,10 @@ BUILDS = {"grch37": "GRCh37", "hg19": "GRCh37", "grch38": "GRCh38", "hg38": "GRC
 
 
 def named_regions(regions: str | Path) -> tuple[Region, ...]:
-    """Return the regions of a build ("GRCh37" or "hg19", "GRCh38" or "hg38"), or those that a file lists.
+    """Return the regions of a build ("GRCh37" or "hg19", "GRCh38" or "hg38") or of a file.
 
-    Lines of a file are chromosome, first and last position, and maybe a name; empty lines and comments after # may
-    stand between them.
+    Lines of a file are chromosome, first and last position, and optionally a name; blank lines and comments after # are
+    ignored.
     """
     build = BUILDS.get(str(regions).lower())
     return LONG_RANGE_LD[build] if build else _read(Path(regions))
@@ -103,34 +103,34 @@ def _read(path: Path) -> tuple[Region, ...]:
     except FileNotFoundError as error:
         raise InputError(
             f"{path}: is neither a build nor a file; give GRCh37 (or hg19), GRCh38 (or hg38), or the path of a file "
-            "with chromosome, first and last position in each line"
+            "with chromosome, first and last position per line"
         ) from error
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not text"
         raise InputError(f"{path}: cannot be read ({reason}); give a file of regions") from error
-    found = []
+    regions = []
     for number, line in enumerate(lines, start=1):
         fields = line.partition("#")[0].split(maxsplit=3)
         if not fields:
             continue
         if len(fields) < 3 or not all(end.isdecimal() and len(end) < 19 for end in fields[1:3]):
             raise InputError(
-                f"{path}: line {number} is {line.strip()!r}; write chromosome, first and last position, the positions "
-                "as whole numbers"
+                f"{path}: line {number} is {line.strip()!r}; expected chromosome, first and last position, "
+                "the positions as integers"
             )
         code, first, last, *name = fields
         if int(first) > int(last):
             raise InputError(f"{path}: line {number} has first position {first} after the last, {last}; swap them")
-        found.append(Region(chromosome(code), int(first), int(last), "".join(name).strip()))
-    if not found:
-        raise InputError(f"{path}: lists no regions; write chromosome, first and last position in each line")
-    return tuple(found)
+        regions.append(Region(chromosome(code), int(first), int(last), "".join(name).strip()))
+    if not regions:
+        raise InputError(f"{path}: has no regions; write chromosome, first and last position per line")
+    return tuple(regions)
 
 
 def in_regions(chromosomes: Array, positions: Array, regions: tuple[Region, ...]) -> Array:
-    """Tell which variants lie in any of the regions."""
+    """Return the mask of the variants in any of the regions."""
     inside = np.zeros(len(positions), bool)
-    # A file has few runs of variants on one chromosome each; comparing neighbours is cheaper than sorting strings.
+    # Files have few runs of one chromosome; comparing neighbours is cheaper than sorting strings.
     edges = np.flatnonzero(chromosomes[1:] != chromosomes[:-1]) + 1
     for start, stop in pairwise([0, *edges.tolist(), len(positions)]):
         name, run = chromosome(str(chromosomes[start])), positions[start:stop]

@@ -117,7 +117,7 @@ def test_filters(tmp_path, data, here, options, samples, variants):
     part = json.loads(here("pca", "part.bed", "-k", 2, "--json", "--quiet")[1])
     np.testing.assert_allclose(said["explained_variance"], part["explained_variance"], rtol=1e-5)
     assert said["n_samples"] == part["n_samples"]
-    assert any("left out" in note for note in said["notes"])
+    assert any("excluded" in note for note in said["notes"])
     asked = json.loads(load(tmp_path / "x.pca.zarr").attrs["parameters"])
     assert asked[options[0][2:].replace("-", "_")] == options[1]
 
@@ -181,7 +181,7 @@ def test_project(tmp_path, data, here):
     done = run("project", "reference.pca.zarr", "new.bed", "--quiet", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "40, by projection oadp" in done.stdout
-    assert "not there" in done.stdout
+    assert "missing" in done.stdout
     assert done.stdout.endswith("scores: new.scores.zarr\n")
     import xarray as xr
 
@@ -307,9 +307,9 @@ BAD = {
     "all monomorphic": (constant, X, "no variant is left: 20 monomorphic"),
     "all too rare": (rare, (*X, "--maf", "0.2"), "no variant is left: 20 with a minor allele rarer than 0.2"),
     "all with gaps": (gaps, (*X, "--geno", "0.1"), "no variant is left: 20 with more than 0.1 missing"),
-    "all excluded": (constant, (*X, "--exclude", "x.bim"), "none of the variants"),
+    "all excluded": (constant, (*X, "--exclude", "x.bim"), "contains no variant"),
     "maf out of range": (nothing, (*X, "--maf", "0.7"), "from 0 to 0.5"),
-    "mind leaves none": (nothing, (*X, "--mind", "0.0001"), "raise mind"),
+    "mind leaves none": (nothing, (*X, "--mind", "0.0001"), "increase mind"),
     "one sample": (one_sample, X, "at least 2 samples"),
     "too many components": (nothing, (*X, "-k", "81"), "from 1 to 80"),
     "covariance": (nothing, (*X, "--solver", "covariance"), "'gram'"),

@@ -244,7 +244,7 @@ def test_impute_genotypes(data, here):
     said = json.loads(out)
     assert said["values"] == absent.sum()
     assert said["share"] == pytest.approx(absent.mean())
-    assert said["variants"] == "299 of 299 variants found"
+    assert said["variants"] == "299 of 299 variants match"
     opened = xarray.open_zarr(data / "g.imputed.zarr")
     filled = opened["imputed"].values
     np.testing.assert_array_equal(filled[~absent], calls[~absent])

@@ -276,7 +276,7 @@ def test_variants_that_do_not_vary_are_left_out_and_counted(odd, solver):
     assert true.varies.sum() == 291
     assert len(found.mean) == 291
     np.testing.assert_array_equal(found.used, true.varies)
-    assert "variants left out: 9 monomorphic" in found.notes
+    assert "variants excluded: 9 monomorphic" in found.notes
     np.testing.assert_allclose(found.genotype_eigenvalue, true.values[:2], rtol=1e-4)
     assert mev_shortfall(true.vectors[:2], unit_scores(found.scores)) < 1e-6
     # 300 variants are numbered before, and 291 after.
@@ -288,7 +288,7 @@ def test_variants_that_do_not_vary_are_left_out_and_counted(odd, solver):
 
 
 def test_file_without_odd_variants_has_no_notes_of_them(cohort):
-    assert not [note for note in fit(cohort, 2).notes if "left out" in note]
+    assert not [note for note in fit(cohort, 2).notes if "excluded" in note]
 
 
 def test_two_samples(tmp_path):
@@ -473,7 +473,7 @@ def test_maf_and_geno(gappy, tmp_path, solver):
         expected = fit(without(path, tmp_path, ALL, mask), 2, solver)
         assert_same_fit(found, expected)
         np.testing.assert_array_equal(found.used, mask & (rarer(calls) > 0))
-        assert any("variants left out" in note for note in found.notes)
+        assert any("variants excluded" in note for note in found.notes)
     assert len(counts) == 3
 
 
@@ -515,7 +515,7 @@ def test_mind(gappy, tmp_path, solver):
         left = sweeps.matrix.source
         assert left.label("iid").tolist() == [f"i{i}" for i in np.flatnonzero(full)]
         assert direct.matrix.source.shape[0] == found.n_samples == len(found.scores) == 57
-        assert "samples left out: 3 with more than 0.15 missing" in found.notes
+        assert "samples excluded: 3 with more than 0.15 missing" in found.notes
         np.testing.assert_array_equal(found.sample_missing, expected.sample_missing)
 
 
@@ -551,7 +551,7 @@ def test_lists_of_samples(cohort, tmp_path, option, form):
         given.write_text(text[form])
     source = open_genotypes(cohort, **{option: given})
     assert source.label("iid").tolist() == [f"s{i}" for i in np.flatnonzero(chosen)]
-    assert any("samples left out: 24 by " + option in note for note in source.notes)
+    assert any("samples excluded: 24 by " + option in note for note in source.notes)
     if form == "FID IID":
         found = fit(cohort, 3, "gram", **{option: given})
         assert found.n_samples == chosen.sum() == 96
@@ -580,7 +580,7 @@ def test_lists_of_variants(cohort, tmp_path, option, as_file):
     found = fit(cohort, 3, "gram", **{option: given})
     assert len(found.mean) == chosen.sum()
     assert_same_fit(found, fit(without(cohort, tmp_path, ALL, chosen), 3, "gram"))
-    assert any(f"variants left out: 1000 by {option}" in note for note in found.notes)
+    assert any(f"variants excluded: 1000 by {option}" in note for note in found.notes)
 
 
 @pytest.mark.parametrize("option", ["keep", "remove", "extract", "exclude", "exclude_regions"])

@@ -11,7 +11,8 @@ from genotype_helpers import random_calls, write_bed
 from helpers import one_line
 
 from streampca import InputError, open_genotypes
-from streampca.models.genotypes import fit_genotypes, outliers, region_notes
+from streampca.genetics.outliers import outliers, region_notes
+from streampca.models.genotypes import fit_genotypes
 from streampca.models.pca.fit import fit_pca
 from streampca.models.pca.options import PCAOptions
 from streampca.sources.genotypes import TEXT
@@ -103,7 +104,7 @@ def test_outliers_are_removed_until_there_are_none(strange):
     left = sweeps.matrix.source
     assert found.n_samples == left.shape[0] == 148
     assert not {"i20", "i90"} & set(left.label("iid"))
-    assert any("samples left out: 2 outliers on the components (f20 i20, f90 i90)" in note for note in found.notes)
+    assert any("samples excluded: 2 outliers on the components (f20 i20, f90 i90)" in note for note in found.notes)
     assert len(found.scores) == 148
 
 

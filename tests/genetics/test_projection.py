@@ -9,7 +9,9 @@ from helpers import one_line
 
 from streampca import InputError, open_genotypes
 from streampca.demos.simulate_genotypes import simulate_genotypes
-from streampca.models.genotypes import VARIANT_LABELS, augmented, match_variants, project_genotypes
+from streampca.genetics.matching import VARIANT_LABELS, match_variants
+from streampca.genetics.projection import augmented
+from streampca.models.genotypes import placed_genotypes
 from streampca.models.pca.fit import fit_pca
 from streampca.models.pca.options import PCAOptions
 from streampca.sources.genotypes import TEXT
@@ -61,15 +63,15 @@ def test_one_variant(tmp_path, name):
         assert match.new.tolist() == [0, 1]
         assert match.flipped.tolist() == [False, expected]
         assert (match.absent, match.other_alleles, match.ambiguous) == (0, 0, 0)
-        assert match.note.startswith("2 of 2 variants found")
-        assert ("the other way round" in match.note) == expected
+        assert match.note.startswith("2 of 2 variants match")
+        assert ("swapped alleles" in match.note) == expected
     else:
         assert match.fitted.tolist() == [1]
         assert getattr(match, expected) == 1
         assert match.absent + match.other_alleles == 1
         assert (
             match.note
-            == "1 of 2 variants found, 1 " + {"absent": "not there", "other_alleles": "with other alleles"}[expected]
+            == "1 of 2 variants match, 1 " + {"absent": "missing", "other_alleles": "with other alleles"}[expected]
         )
 
 
@@ -79,7 +81,7 @@ def test_ambiguous_variants_may_be_dropped(tmp_path, drop, left):
     match = match_variants(labels(rows), new_data(tmp_path, rows), drop_ambiguous=drop)
     assert len(match.fitted) == left
     assert match.ambiguous == 4 - left
-    assert ("same on both strands" in match.note) == drop
+    assert ("strand-ambiguous" in match.note) == drop
 
 
 def test_same_id_with_other_alleles_is_told_apart(tmp_path):
@@ -93,7 +95,7 @@ def test_variants_that_cannot_be_told_apart_are_refused(tmp_path):
     data = new_data(tmp_path, [("a", "A", "G"), ("a", "T", "C")])
     with pytest.raises(InputError) as error:
         match_variants(labels([("a", "A", "G")]), data)
-    assert "variant a A G is there twice" in one_line(error)
+    assert "duplicate variant a A G" in one_line(error)
 
 
 def test_variants_without_id_go_by_position(tmp_path):
@@ -137,7 +139,7 @@ def fit(path, k, tol=1e-3):
 def scores_of(path, fitted, projection, **options):
     found, variants = fitted
     source = open_genotypes(path, autosomes=False)
-    return project_genotypes(source, found, match_variants(variants, source, **options), projection=projection)
+    return placed_genotypes(source, found, match_variants(variants, source, **options), projection=projection)[0]
 
 
 def test_fitted_samples_get_their_scores(small):
@@ -304,5 +306,5 @@ def test_too_few_variants_to_tell_components_apart_are_refused(tmp_path):
     few = source.take(features=np.array([3, 7, 11]))
     for projection in ("simple", "oadp"):
         with pytest.raises(InputError) as error:
-            project_genotypes(few, found, match_variants(variants, few), projection=projection)
-        assert "3 of 400 variants found" in one_line(error)
+            placed_genotypes(few, found, match_variants(variants, few), projection=projection)
+        assert "3 of 400 variants match" in one_line(error)

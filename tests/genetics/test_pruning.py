@@ -225,9 +225,9 @@ def test_shows_progress(tmp_path, rng):
 @pytest.mark.parametrize(
     ("codes", "positions", "variant"),
     [
-        ("1111", [1, 5, 4, 9], "v2 at 1:4 comes after 5"),
-        ("1121", [1, 5, 7, 9], "v3 at 1:9 comes after another chromosome"),
-        ("1122", [1, 5, 9, 2], "v3 at 2:2 comes after 9"),
+        ("1111", [1, 5, 4, 9], "v2 at 1:4 follows 5"),
+        ("1121", [1, 5, 7, 9], "v3 at 1:9 follows another chromosome"),
+        ("1122", [1, 5, 9, 2], "v3 at 2:2 follows 9"),
     ],
 )
 def test_refuses_unsorted_files(tmp_path, rng, codes, positions, variant):
@@ -241,12 +241,14 @@ def test_refuses_unsorted_files(tmp_path, rng, codes, positions, variant):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"window": "0"}, "window='0'"), ({"window": 0}, "window=0"), ({"window": -5}, "window=-5"),
-        ({"window": "0kb", "step": 1}, "window='0kb'"), ({"window": "1.5"}, "window='1.5'"),
-        ({"window": "50mb"}, "window='50mb'"), ({"window": ""}, "window=''"),
-        ({"step": 0}, "step=0"), ({"step": 2.5}, "step=2.5"), ({"step": 51}, "step=51 .* at most 50"),
-        ({"window": "500kb"}, "step=5 .* step=1"), ({"r2": -0.1}, "r2=-0.1"), ({"r2": 1.1}, "r2=1.1"),
-        ({"r2": float("nan")}, "r2=nan"), ({"r2": "0.2"}, "r2='0.2'"),
+        ({"window": "0"}, "window must .* got '0'"), ({"window": 0}, "window must .* got 0"),
+        ({"window": -5}, "window must .* got -5"), ({"window": "0kb", "step": 1}, "window must .* got '0kb'"),
+        ({"window": "1.5"}, "window must .* got '1.5'"), ({"window": "50mb"}, "window must .* got '50mb'"),
+        ({"window": ""}, "window must .* got ''"), ({"step": 0}, "step must .* got 0"),
+        ({"step": 2.5}, "step must .* got 2.5"), ({"step": 51}, "step must be at most window=50, .* got 51"),
+        ({"window": "500kb"}, "step must be 1 .* got step=5"), ({"r2": -0.1}, "r2 must .* got -0.1"),
+        ({"r2": 1.1}, "r2 must .* got 1.1"), ({"r2": float("nan")}, "r2 must .* got nan"),
+        ({"r2": "0.2"}, "r2 must .* got '0.2'"),
     ],
 )  # fmt: skip
 def test_refuses_bad_parameters(tmp_path, rng, options, message):
@@ -265,5 +267,5 @@ def test_lists(tmp_path, rng):
     assert [path.read_text() for path in paths] == ["v0\nv1\nv2\n", ""]
     bim = tmp_path / "x.bim"
     bim.write_text(bim.read_text().replace("v1 0 2000 A", "v0 0 2000 C"))
-    with pytest.raises(InputError, match="occur twice"):
+    with pytest.raises(InputError, match="not unique"):
         write_lists(BedSource(tmp_path / "x.bed"), np.ones(3, bool), tmp_path / "c")

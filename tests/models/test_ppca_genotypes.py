@@ -15,7 +15,7 @@ from latent_helpers import (
 
 from streampca import PCA, PPCA, DualPPCA, FactorAnalysis, InputError, load, open_genotypes
 from streampca.demos.simulate_genotypes import simulate_genotypes
-from streampca.models.genotypes import match_variants
+from streampca.genetics.matching import match_variants
 from streampca.models.ppca.fit import matching_latent
 from streampca.models.ppca.options import PPCAOptions
 from streampca.results.store import impute_to_store, latent_in, latent_to_store, variant_labels_in
@@ -99,7 +99,7 @@ def test_filters_leave_out_what_they_name(bed):
     sparse = np.isnan(calls).mean(axis=1) > 0.1
     assert 0 < sparse.sum() < 20
     assert len(scores) == 90 - sparse.sum()
-    assert any(f"samples left out: {sparse.sum()} with more than 0.1 missing" in note for note in model.notes_)
+    assert any(f"samples excluded: {sparse.sum()} with more than 0.1 missing" in note for note in model.notes_)
     p = np.nanmean(calls[~sparse], axis=0) / 2
     again = varies & (np.minimum(p, 1 - p) >= 0.1) & (np.isnan(calls[~sparse]).mean(axis=0) <= 0.5)
     assert model.n_features_in_ == again.sum()

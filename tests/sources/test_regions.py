@@ -70,7 +70,7 @@ def test_file_of_regions(tmp_path):
         ("6 -5 7\n", "line 1"),
         ("chrom first last\n", "line 1"),
         ("# none\n6 9 7\n", "line 2 has first position 9 after the last, 7"),
-        ("# none\n\n", "lists no regions"),
+        ("# none\n\n", "has no regions"),
     ],
 )
 def test_bad_files(tmp_path, text, message):

@@ -13,7 +13,7 @@ from streampca._typing import Array
 from streampca.errors import InputError
 from streampca.models.base import Estimator, like, scaled_block
 from streampca.models.dataset import accumulator_dataset, as_dataset, pca_variables, provenance, summary_from
-from streampca.models.genotypes import fit_genotypes, matching_part, project_genotypes
+from streampca.models.genotypes import fit_genotypes, matching_part, placed_genotypes
 from streampca.models.pca.accumulator import Summary, combine_summaries, components_of, summarise, summary_of
 from streampca.models.pca.fit import (
     PCAFit,
@@ -271,7 +271,7 @@ class PCA(Estimator):
         source = self._source(X, None, reset=False)
         if found.genotypes:
             genotypes, match = self._matched(source)
-            scores = project_genotypes(
+            scores, _ = placed_genotypes(
                 genotypes, found, match, projection="simple", memory=self.memory_limit, progress=self.progress or silent
             )
         else:

@@ -209,7 +209,7 @@ def fit_pca(
     if source.filter is not None:
         notes = source.notes
         if used is not None:
-            notes += (f"variants left out: {left_out(source.filter, solution.moments)}",)
+            notes += (f"variants excluded: {left_out(source.filter, solution.moments)}",)
             features = used
     elif used is not None:
         # Arrays keep their features: those that do not vary have zero in every component.

@@ -13,9 +13,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from streampca._typing import Array
 from streampca.errors import InputError
+from streampca.genetics.matching import match_variants
 from streampca.models.base import Opener, scaled_block
 from streampca.models.dataset import as_dataset
-from streampca.models.genotypes import match_variants
 from streampca.models.pca.fit import check_width
 from streampca.models.pcr.fit import (
     PCRFit,

@@ -16,9 +16,10 @@ import numpy as np
 
 from streampca._typing import Array
 from streampca.errors import InputError, curing_gaps
+from streampca.genetics.matching import Match
 from streampca.genetics.samples import without_sparse
 from streampca.models.dataset import Variables, pca_variables, provenance
-from streampca.models.genotypes import Match, project_genotypes
+from streampca.models.genotypes import placed_genotypes
 from streampca.models.pca.fit import PCAFit, also_spent, project, resolve, signed
 from streampca.models.pcr.options import PCROptions
 from streampca.models.pcr.targets import Targets, columns_of, design_of, pca_options, plan_pcr
@@ -50,7 +51,7 @@ class PCRFit:
     centre : (q,) value of the target where all scores and covariates are zero.
     cv_error, cv_error_deviation : (q, k + 1) mean over the folds of the mean squared error of samples left out, for
         m = 0 .. k, and its standard error; None without folds.
-    cv_r2 : (q, k + 1) 1 - squared errors of samples left out / squares about the mean; None without folds.
+    cv_r2 : (q, k + 1) 1 - squared errors of samples excluded / squares about the mean; None without folds.
     r2 : (q, k + 1) share of the variance explained in the samples used.
     folds : (n,) fold of each sample, -1 for those that are not used.
     """
@@ -145,7 +146,7 @@ def _components(source: Source, solution: FoldSolution, design: Design, sweeps: 
     if source.filter is not None:
         notes = source.notes
         if used is not None:
-            notes += (f"variants left out: {left_out(source.filter, moments)}",)
+            notes += (f"variants excluded: {left_out(source.filter, moments)}",)
             features = used
     elif scale is not None and used is not None:
         # Arrays keep their features: those that do not vary have zero in every component.
@@ -240,7 +241,7 @@ def predict_targets(
     values, m = foretold_by_covariates(found, covariates, source.shape[0]), max(1, int(found.chosen.max()))
     part = found.pca.leading(m)
     if match is not None:
-        Z = project_genotypes(source, part, match, projection="simple", memory=memory, progress=progress)
+        Z, _ = placed_genotypes(source, part, match, projection="simple", memory=memory, progress=progress)
     else:
         with curing_gaps("fill them, or fit with missing='mean'"):
             Z, _ = project(source, part, missing, memory, progress, np.float64)

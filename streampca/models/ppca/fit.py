@@ -13,7 +13,7 @@ import numpy as np
 
 from streampca._typing import Array
 from streampca.errors import InputError, MemoryLimitError, MissingValuesError, curing_gaps
-from streampca.models.genotypes import Match
+from streampca.genetics.matching import Match
 from streampca.models.pca.fit import (
     PCAFit,
     also_spent,

@@ -1,13 +1,13 @@
-"""Tables about samples: populations, traits, labels of any kind, joined to samples of a result or source by id."""
+"""Tables of samples: populations, traits, labels of any kind, joined to the samples of a result or source by id."""
 
 from __future__ import annotations
 
 import csv
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,39 +18,38 @@ from streampca.errors import InputError
 from streampca.sources.base import Axis
 
 if TYPE_CHECKING:
+    import pandas
     import xarray
 
 
-ABSENT = frozenset({"", "NA", "N/A", "na", "n/a", "NaN", "nan", "."})
-# How tables call the column of ids, without # and in small letters.
+MISSING_TEXTS = ["NA", "N/A", "na", "n/a", "NaN", "nan", "."]
+# Names of the column of ids, without # and in lower case.
 ID_NAMES = frozenset({"iid", "id", "sample", "sample_id", "sampleid", "name", "individual", "path", "file"})
 FAMILY_NAMES = frozenset({"fid", "family", "family_id"})
-# Whole numbers of so few kinds are codes of groups, as sexes are, not amounts.
-MOST_CODES = 12
+MOST_CODES = 12  # a column with at most this many different integers has codes of groups, not amounts
 LONGEST_LINE = 4 << 20
-# Dates as ISO 8601 writes them, with a time or without.
+HEAD = 20_000  # lines that are searched for ids before all are
+# ISO 8601, with or without a time.
 DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,3})?)?Z?)?")
-# Lines by which the column of ids is found.
-LOOKED_AT = 20_000
 
 
 @dataclass(frozen=True)
 class Ids:
-    """What samples are called, in order; those of genotypes have families too."""
+    """Ids of samples, in order; those of genotypes have families too."""
 
     names: list[str]
     families: list[str] | None = None
 
 
 def source_ids(samples: Axis) -> Ids:
-    """Return the ids of samples: IID, their own coordinate, text that tells them apart, or their numbers from 0."""
+    """Return the ids of samples: IID, their own coordinate, a coordinate of unique texts, or numbers from 0."""
     return _ids({name: (dims, np.asarray(values)) for name, (dims, values) in samples.coords.items()}, samples)
 
 
 def ids_of(result: xarray.Dataset) -> Ids:
-    """Return the ids of the samples whose scores a result holds."""
+    """Return the ids of the samples whose scores are in a result."""
     if "scores" not in result:
-        raise InputError("the result holds no scores; make it with `streampca pca`, `ppca` or `kpca`")
+        raise InputError("the result has no scores; make one with `streampca pca`, `ppca` or `kpca`")
     dims = tuple(str(dim) for dim in result["scores"].dims if dim != "component")
     coords = {str(name): (tuple(map(str, c.dims)), c.values) for name, c in result.coords.items()}
     return _ids(coords, Axis(dims, tuple(result.sizes[dim] for dim in dims)))
@@ -60,7 +59,7 @@ def _ids(coords: Mapping[str, tuple[tuple[str, ...], Array]], samples: Axis) -> 
     if "iid" in coords:
         families = _texts(coords["fid"][1]) if "fid" in coords else None
         return Ids(_texts(coords["iid"][1]), families)
-    columns = [_of_dimension(coords, dim, size) for dim, size in zip(samples.dims, samples.sizes, strict=True)]
+    columns = [_ids_along(coords, dim, size) for dim, size in zip(samples.dims, samples.sizes, strict=True)]
     if len(columns) == 1:
         return Ids(columns[0])
     grid = np.unravel_index(np.arange(len(samples)), samples.sizes)
@@ -68,8 +67,7 @@ def _ids(coords: Mapping[str, tuple[tuple[str, ...], Array]], samples: Axis) -> 
     return Ids([", ".join(cells) for cells in zip(*parts, strict=True)])
 
 
-def _of_dimension(coords: Mapping[str, tuple[tuple[str, ...], Array]], dim: str, size: int) -> list[str]:
-    """Return what the places along one dimension are called."""
+def _ids_along(coords: Mapping[str, tuple[tuple[str, ...], Array]], dim: str, size: int) -> list[str]:
     along = {name: values for name, (dims, values) in coords.items() if dims == (dim,)}
     if dim in along:
         return _texts(along[dim])
@@ -92,7 +90,7 @@ class Table:
     Attributes
     ----------
     path : of the table.
-    cells : name -> text of each sample, "" where there is none.
+    cells : name -> text of each sample, "" if missing.
     found : (n,) whether the table has each sample.
     """
 
@@ -102,36 +100,27 @@ class Table:
 
     @property
     def note(self) -> str:
-        """Say how many of the samples are there."""
+        """The number of samples in the table, in words."""
         return f"{int(self.found.sum())} of {len(self.found)} samples are in {self.path.name}"
 
     @cached_property
     def columns(self) -> dict[str, Array]:
-        """Each column as amounts (float64, NaN where missing) if all are numbers and no mere codes, else as text.
+        """Each column as float64, NaN if missing, if all cells are numbers and not codes; else as dates or text.
 
-        Dates, if all are written as 2001-12-31 or with a time after it, are datetime64, NaT where missing.
+        Dates, if all are ISO 8601, are datetime64, NaT if missing.
         """
-        columns = {}
-        for name, texts in self.cells.items():
-            amounts = _amounts(texts)
-            if amounts is None:
-                dates = _dates(texts)
-                columns[name] = texts if dates is None else dates
-            else:
-                columns[name] = texts if _is_code(amounts) else amounts
-        return columns
+        return {name: _typed(texts) for name, texts in self.cells.items()}
 
     def numbers(self, name: str) -> Array:
-        """Return a column as float64, NaN where missing."""
+        """Return a column as float64, NaN if missing."""
         amounts = _amounts(self._cells(name))
         if amounts is None:
-            raise InputError(
-                f"{self.path}: column {name!r} holds text, e.g. {self._example(name)!r}; numbers are needed"
-            )
+            example = next(cell for cell in self.cells[name] if cell and _amounts(np.array([cell])) is None)
+            raise InputError(f"{self.path}: column {name!r} must be numeric, but has text, e.g. {example!r}")
         return amounts
 
     def label(self, name: str | None = None) -> Array:
-        """Return a column as text, "" where missing; the last one that is no amount, if none is named."""
+        """Return a column as text, "" if missing; by default the last one that is neither numeric nor dates."""
         if name is None:
             texts = [column for column, values in self.columns.items() if values.dtype.kind not in "fM"]
             if not texts:
@@ -145,14 +134,21 @@ class Table:
         return self.cells[name]
 
     def _listed(self) -> str:
-        return ", ".join(self.cells) or "none beside the ids"
+        return ", ".join(self.cells) or "only ids"
 
-    def _example(self, name: str) -> str:
-        return next(str(cell) for cell in self.cells[name] if cell and not _is_number(cell))
+
+def _typed(texts: Array) -> Array:
+    amounts = _amounts(texts)
+    if amounts is None:
+        dates = _dates(texts)
+        return texts if dates is None else dates
+    values = np.unique(amounts[~np.isnan(amounts)])
+    are_codes = values.size <= MOST_CODES and (values == np.round(values)).all()
+    return texts if are_codes else amounts
 
 
 def _amounts(texts: Array) -> Array | None:
-    """Return numbers, NaN where missing; None if some are none."""
+    """Return numbers, NaN if missing; None if some cells are not numbers."""
     try:
         return np.array([float(text) if text else np.nan for text in texts.tolist()])
     except ValueError:
@@ -160,31 +156,18 @@ def _amounts(texts: Array) -> Array | None:
 
 
 def _dates(texts: Array) -> Array | None:
-    """Return dates as datetime64[ms], in UTC; None if some are none."""
+    """Return dates as datetime64[ms], in UTC; None if some cells are not dates."""
     if not all(not text or DATE.fullmatch(text) for text in texts.tolist()):
         return None
     try:
         return np.array([text.removesuffix("Z").replace(" ", "T") or "NaT" for text in texts.tolist()], "M8[ms]")
     except ValueError:
-        # There is no 30th of February.
+        # A day that does not exist, such as February 30.
         return None
 
 
-def _is_code(amounts: Array) -> bool:
-    there = np.unique(amounts[~np.isnan(amounts)])
-    return bool(there.size <= MOST_CODES and (there == np.round(there)).all())
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
 def split_column(text: str) -> tuple[Path, list[str]]:
-    """Split "traits.tsv:height,weight" into the file and its columns; none where the text is the name of a file."""
+    """Split "traits.tsv:height,weight" into the file and its columns; no columns if the text is the name of a file."""
     path, colon, names = text.rpartition(":")
     if not colon or Path(text).exists():
         return Path(text), []
@@ -194,111 +177,105 @@ def split_column(text: str) -> tuple[Path, list[str]]:
 def read_table(path: Path, ids: Ids) -> Table:
     """Read a table and put its rows in the order of samples.
 
-    Cells are parted by tabs, by commas, or by blanks, whichever the first line has. The column of ids is the one that
-    matches most of the samples; samples whose id is not unique are told apart by their family. A first line without a
-    sample's id names the columns, or they are called column 1 and so on. What is not in the table is "".
+    Cells are separated by tabs, commas or blanks, whichever the first line has. The column of ids is the one that
+    matches most of the samples; samples whose ids are not unique are distinguished by family. A first line without the
+    id of a sample has the names of the columns; else they are called column 1 and so on. Missing cells are "".
     """
-    numbers, rows = _rows(path)
-    width = len(rows[0])
-    for number, row in zip(numbers, rows, strict=True):
-        if len(row) != width:
-            raise InputError(f"{path}: line {number} has {len(row)} cells, the first line {width}; mend the line")
-    known = set(ids.names)
-    unique = len(known) == len(ids.names)
-    column = _id_column(path, rows, known, ids)
-    names, rows = _header(rows, column, known)
+    rows = _read_cells(path)
+    column = _id_column(path, rows, ids)
+    names, rows = _header(rows, column, set(ids.names))
     family = next((i for i, name in enumerate(names) if name.lower().lstrip("#") in FAMILY_NAMES), None)
-    if family is None and ids.families is not None and column > 0 and _matches(rows, column - 1, set(ids.families)):
-        family = column - 1
-    if not unique and (family is None or ids.families is None):
+    if family is None and ids.families is not None and column > 0:
+        # Families without a header are next to the ids.
+        family = column - 1 if rows[column - 1].head(HEAD).isin(ids.families).mean() > 0.5 else None
+    by_family = len(set(ids.names)) < len(ids.names)
+    if by_family and (family is None or ids.families is None):
         twice = Counter(ids.names).most_common(1)[0][0]
-        raise InputError(f"{path}: sample {twice!r} is there twice, and no family tells the two apart; name them anew")
-    by_family = not unique
-    keys: Sequence[Any] = list(zip(ids.families or [], ids.names, strict=True)) if by_family else ids.names
-    place = {key: i for i, key in enumerate(keys)}
-    others = [i for i in range(width) if i not in (column, family)]
-    found = np.zeros(len(keys), bool)
-    cells = {names[i]: np.full(len(keys), "", object) for i in others}
-    for row in rows:
-        at = place.get((row[family], row[column]) if by_family and family is not None else row[column])
-        if at is None:
-            continue
-        values = ["" if row[i] in ABSENT else row[i] for i in others]
-        if found[at] and [cells[names[i]][at] for i in others] != values:
-            raise InputError(f"{path}: sample {row[column]!r} is there twice, with different values; leave one")
-        found[at] = True
-        for i, value in zip(others, values, strict=True):
-            cells[names[i]][at] = value
-    return Table(path, cells, found)
+        raise InputError(f"{path}: sample id {twice!r} is not unique and the table has no families; rename them")
+    keys = list(map("\0".join, zip(ids.families or [], ids.names, strict=True))) if by_family else ids.names
+    others = [i for i in range(len(names)) if i not in (column, family)]
+    key = rows[family] + "\0" + rows[column] if by_family else rows[column]
+    listed = key.isin(keys)
+    cells = rows.loc[listed, others].replace(MISSING_TEXTS, "").assign(key=key[listed]).drop_duplicates()
+    again = cells.index[cells["key"].duplicated()]
+    if len(again):
+        name = rows.loc[again[0], column]
+        raise InputError(f"{path}: line {again[0]} has other values of sample {name!r} than a line before; remove one")
+    ordered = cells.set_index("key").reindex(keys, fill_value="")
+    present = set(cells["key"])
+    found = np.array([key in present for key in keys], bool)
+    return Table(path, {names[i]: ordered[i].to_numpy(object) for i in others}, found)
 
 
-def _rows(path: Path) -> tuple[list[int], list[list[str]]]:
-    """Return the rows that are not blank, each with the number of the line that it ends on."""
+def _read_cells(path: Path) -> pandas.DataFrame:
+    """Return the cells of the lines that are not blank as text; the index is the number of the line."""
+    # pandas is slow to import, and few commands read tables.
+    import pandas
+
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            first = next((line for line in file if line.strip()), "")
+        with path.open(encoding="utf-8-sig") as file:
+            first = ""
+            for number, line in enumerate(iter(partial(file.readline, LONGEST_LINE + 1), ""), start=1):
+                if len(line) > LONGEST_LINE:
+                    raise InputError(f"{path}: line {number} has more than {LONGEST_LINE} characters; check the file")
+                first = first or line.strip("\r\n") * bool(line.strip())
+            delimiter = next((mark for mark in "\t," if mark in first), None)
+            width = len(next(csv.reader([first], delimiter=delimiter)) if delimiter else first.split())
+            quoting = csv.QUOTE_MINIMAL if delimiter else csv.QUOTE_NONE
             file.seek(0)
-            bounded = _bounded(path, file)
-            if "\t" in first or "," in first:
-                reader = csv.reader(bounded, delimiter="\t" if "\t" in first else ",")
-                lines = [(reader.line_num, [cell.strip() for cell in row]) for row in reader]
-            else:
-                lines = [(number, line.split()) for number, line in enumerate(bounded, start=1)]
+            rows = pandas.read_csv(
+                file, sep=delimiter or r"\s+", names=range(width + 1), index_col=False, dtype=str, engine="python",
+                keep_default_na=False, skip_blank_lines=False, quoting=quoting,
+            )  # fmt: skip
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from error
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path}: is not a table of text ({error}); save it as tab-separated UTF-8") from error
-    lines = [(number, row) for number, row in lines if any(row)]
-    if not lines:
-        raise InputError(f"{path}: is empty; give a table with a line for each sample")
-    return [number for number, _ in lines], [row for _, row in lines]
+    except (UnicodeDecodeError, csv.Error, pandas.errors.ParserError) as error:
+        uneven = re.search(r"in line (\d+), saw (\d+)", str(error))
+        if uneven:
+            raise _uneven(path, int(uneven[1]), int(uneven[2]), width) from error
+        raise InputError(f"{path}: is not a text table ({error}); save it as tab-separated UTF-8") from error
+    rows.index += 1
+    rows = rows.apply(lambda cells: cells.str.strip())
+    rows = rows[(rows.notna() & (rows != "")).any(axis=1)]
+    if rows.empty:
+        raise InputError(f"{path}: is empty; give a table with one line per sample")
+    counts = rows.notna().sum(axis=1)
+    if (counts != width).any():
+        uneven_line = (counts != width).idxmax()
+        raise _uneven(path, uneven_line, counts[uneven_line], width)
+    return rows[list(range(width))]
 
 
-def _bounded(path: Path, file: Iterable[str]) -> Iterator[str]:
-    """Yield lines, none of them without end: cells take far more memory than their text."""
-    for number, line in enumerate(file, start=1):
-        if len(line) > LONGEST_LINE:
-            raise InputError(f"{path}: line {number} has more than {LONGEST_LINE} characters; check which file it is")
-        yield line
+def _uneven(path: Path, line: int, count: int, width: int) -> InputError:
+    return InputError(f"{path}: line {line} has {count} cells, the first line {width}; fix the line")
 
 
-def _id_column(path: Path, rows: list[list[str]], known: set[str], ids: Ids) -> int:
-    """Return the column of ids: called so, or else the one that has most samples, each counted once.
+def _id_column(path: Path, rows: pandas.DataFrame, ids: Ids) -> int:
+    """Return the column of ids: by its name, or else the one with most samples, each counted once.
 
-    Codes of groups may look like ids, and families are often called like their only member.
+    Codes of groups may look like ids, and families often have the name of their only member.
     """
-    header = [name.lower().lstrip("#") for name in rows[0]]
-    for looked in (rows[:LOOKED_AT], rows):
-        columns = list(zip(*looked, strict=True))
-        counts = [len(known.intersection(column)) for column in columns]
-        if any(counts):
-            break
-    named = [count > 0 and name in ID_NAMES for count, name in zip(counts, header, strict=True)]
-    best = max(
-        range(len(counts)),
-        key=lambda i: (counts[i] > 0, header[i] == "iid", named[i], counts[i], header[i] not in FAMILY_NAMES),
-    )
+    known, header = set(ids.names), [name.lower().lstrip("#") for name in rows.iloc[0]]
+    counts = [len(known.intersection(rows[i].head(HEAD))) for i in rows]
+    counts = counts if any(counts) else [len(known.intersection(rows[i])) for i in rows]
+
+    def rank(i: int) -> tuple[Any, ...]:
+        name, count = header[i], counts[i]
+        return count > 0, name == "iid", count > 0 and name in ID_NAMES, count, name not in FAMILY_NAMES
+
+    best = max(range(len(counts)), key=rank)
     if not counts[best]:
-        raise InputError(
-            f"{path}: no line has the id of a sample; samples are called {ids.names[0]!r} and so on, the table begins "
-            f"with {' '.join(rows[min(1, len(rows) - 1)])!r}"
-        )
+        example = " ".join(rows.iloc[min(1, len(rows) - 1)])
+        raise InputError(f"{path}: has no sample id like {ids.names[0]!r}; its lines are like {example!r}")
     return best
 
 
-def _header(rows: list[list[str]], column: int, known: set[str]) -> tuple[list[str], list[list[str]]]:
+def _header(rows: pandas.DataFrame, column: int, known: set[str]) -> tuple[list[str], pandas.DataFrame]:
     """Return the names of the columns, and the rows below them."""
-    first = rows[0]
-    name = first[column].lower().lstrip("#")
-    repeated = any(row[i] == cell for row in rows[1:] for i, cell in enumerate(first) if i != column)
-    if name not in ID_NAMES and (first[column] in known or repeated):
+    first, rest = rows.iloc[0].tolist(), rows.iloc[1:]
+    repeated = any((rest[i] == cell).any() for i, cell in enumerate(first) if i != column)
+    if first[column].lower().lstrip("#") not in ID_NAMES and (first[column] in known or repeated):
         return [f"column {i + 1}" for i in range(len(first))], rows
     names = [cell or f"column {i + 1}" for i, cell in enumerate(first)]
     twice = Counter(names)
-    return [name if twice[name] == 1 else f"{name} ({i + 1})" for i, name in enumerate(names)], rows[1:]
-
-
-def _matches(rows: list[list[str]], column: int, known: set[str]) -> bool:
-    """Tell whether most cells of a column are among those known."""
-    looked = rows[:LOOKED_AT]
-    return 2 * sum(row[column] in known for row in looked) > len(looked)
+    return [name if twice[name] == 1 else f"{name} ({i + 1})" for i, name in enumerate(names)], rest

@@ -196,7 +196,7 @@ def test_certificates_hold_on_both_sides(cohort, truth, solver, tol):
 @pytest.mark.usefixtures("small_partitions")
 def test_warm_start(many, true_of_many, monkeypatch, keep_rows, tol):
     if not keep_rows:
-        monkeypatch.setattr("streampca.solvers.choose.ROWS_SHARE", 0.0)
+        monkeypatch.setattr("streampca.solvers.krylov.ROWS_SHARE", 0.0)
     options = PCAOptions(n_components=3, solver="krylov", tol=tol)
     plan = plan_pca(open_genotypes(many), options)
     assert len(plan.cut.partitions) > 8

@@ -51,7 +51,7 @@ def test_a_header_of_unknown_names_is_known_by_not_coming_again(read):
 def test_samples_of_one_name_are_told_apart_by_family(read):
     table = read("FID\tIID\tpop\n1\ts\tX\n2\ts\tY\n", ["s", "s"], ["2", "1"])
     assert table.label("pop").tolist() == ["Y", "X"]
-    with pytest.raises(InputError, match="twice"):
+    with pytest.raises(InputError, match="sample id 's' is not unique"):
         read("IID\tpop\ns\tX\n", ["s", "s"])
 
 
@@ -71,7 +71,7 @@ def test_codes_of_groups_are_not_taken_for_ids(read, header):
 
 
 def test_ids_far_down_a_table_are_found(read, monkeypatch):
-    monkeypatch.setattr("streampca.sources.tables.LOOKED_AT", 20)
+    monkeypatch.setattr("streampca.sources.tables.HEAD", 20)
     table = read("id\tpop\n" + "".join(f"s{i}\t{i % 2}\n" for i in range(50)), ["s48", "s49"])
     assert table.label("pop").tolist() == ["0", "1"]
 
@@ -106,8 +106,8 @@ def test_quoted_cells_byte_order_marks_and_names_given_twice(read):
     ("text", "said"),
     [
         ("", "is empty"),
-        ("id\tpop\nq\tX\n", "no line has the id of a sample; samples are called 'a'"),
-        ("id\tpop\na\tX\na\tY\n", "'a' is there twice, with different values"),
+        ("id\tpop\nq\tX\n", "has no sample id like 'a'; its lines are like 'q X'"),
+        ("id\tpop\na\tX\na\tY\n", "line 3 has other values of sample 'a'"),
         ("id\tpop\na\n", "line 2 has 1 cells"),
         ("id\tpop\n\n\na\n", "line 4 has 1 cells"),
         ("id pop\n\n \na\n", "line 4 has 1 cells"),
@@ -122,7 +122,7 @@ def test_unknown_columns_and_text_for_numbers_are_refused(read):
     table = read("id\tpop\na\tX\n", ["a"])
     with pytest.raises(InputError, match="no column 'height'; it has pop"):
         table.numbers("height")
-    with pytest.raises(InputError, match="column 'pop' holds text, e.g. 'X'"):
+    with pytest.raises(InputError, match="column 'pop' must be numeric, but has text, e.g. 'X'"):
         table.numbers("pop")
     with pytest.raises(InputError, match="cannot be read"):
         read_table(Path("nowhere.tsv"), Ids(["a"]))
@@ -130,7 +130,7 @@ def test_unknown_columns_and_text_for_numbers_are_refused(read):
 
 def test_binary_files_are_refused(tmp_path):
     (tmp_path / "t").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(InputError, match="not a table of text"):
+    with pytest.raises(InputError, match="not a text table"):
         read_table(tmp_path / "t", Ids(["a"]))
 
 

@@ -192,9 +192,9 @@ def read_table(path: Path, ids: Ids) -> Table:
     if by_family and (family is None or ids.families is None):
         twice = Counter(ids.names).most_common(1)[0][0]
         raise InputError(f"{path}: sample id {twice!r} is not unique and the table has no families; rename them")
-    keys = list(map("\0".join, zip(ids.families or [], ids.names, strict=True))) if by_family else ids.names
+    keys = list(map("\x1f".join, zip(ids.families or [], ids.names, strict=True))) if by_family else ids.names
     others = [i for i in range(len(names)) if i not in (column, family)]
-    key = rows[family] + "\0" + rows[column] if by_family else rows[column]
+    key = rows[family] + "\x1f" + rows[column] if by_family else rows[column]
     listed = key.isin(keys)
     cells = rows.loc[listed, others].replace(MISSING_TEXTS, "").assign(key=key[listed]).drop_duplicates()
     again = cells.index[cells["key"].duplicated()]

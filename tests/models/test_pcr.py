@@ -416,7 +416,7 @@ def test_commands_fit_and_predict(here, genotypes, tmp_path):
         (fit, "exists already"),
         ((*fit[:3], "traits.tsv:weight"), "has no column 'weight'; it has height"),
         ((*fit[:3], "traits.tsv"), "names no column"),
-        ((*fit[:3], "traits.tsv:sex"), "holds text"),
+        ((*fit[:3], "traits.tsv:sex"), "must be numeric"),
         ((*fit[:4], "-k", 59, "--plan"), "n_components=59 cannot be used"),
         (("predict", "study.pcr.zarr", path, "--overwrite"), "give a table with age, sex"),
         (("predict", "study.pcr.zarr", path), "exists already"),

@@ -11,30 +11,25 @@ import zarr
 from genotype_helpers import write_bed
 
 from streampca.errors import InputError, Stopped
-from streampca.run.fit import Job, open_data
+from streampca.run.config import build
+from streampca.run.fit import fit_job, open_data, pruned
 from streampca.sweep.checkpoint import Journal, Question, active_journal, read_record, write_record
 from streampca.sweep.matrix import Defects
+from streampca.sweep.memory import Budget
 from streampca.sweep.merge_tree import Nodes, Partial, middle_of, parent_of
 from streampca.sweep.statistics import Moments, Product, Scatter
 
-SOURCE = {"scale": "auto", "missing": "auto"}
-PCA = {"kind": "pca", "n_components": 3, "tol": 1e-3, "solver": "auto", "seed": 0}
-LATENT = {
-    "kind": "ppca", "n_components": 2, "method": "auto", "criterion": "auto", "tol": 1e-3, "max_iter": None,
-    "solver": "auto", "seed": 0,
-}  # fmt: skip
-KERNEL = {
-    "kind": "kpca", "n_components": 3, "kernel": "rbf", "gamma": "scale", "degree": 3.0, "coef0": 1.0,
-    "n_landmarks": 40, "landmarks": "uniform", "target": 0.95, "fit_inverse": False, "alpha": 0.1, "seed": 0,
-}  # fmt: skip
+PCA = {"kind": "pca", "n_components": 3}
+LATENT = {"kind": "ppca", "n_components": 2}
+KERNEL = {"kind": "kpca", "n_components": 3, "n_landmarks": 40}
 CASES = {
     "covariance": ("tall", {}, PCA | {"solver": "covariance"}),
-    "krylov, along samples": ("tall", {"scale": "unit"}, PCA | {"solver": "krylov", "tol": 1e-6}),
+    "krylov, along samples": ("tall", {}, PCA | {"solver": "krylov", "tol": 1e-6, "scale": "unit"}),
     "power": ("tall", {}, PCA | {"solver": "power", "tol": 0.05}),
     "gram": ("wide", {}, PCA | {"solver": "gram"}),
     "krylov, along features": ("wide", {}, PCA | {"solver": "krylov"}),
     "genotypes": ("genotypes", {"maf": 0.05, "mind": 0.2}, PCA | {"solver": "krylov"}),
-    "pruned, without outliers": ("genotypes", {"ld_prune": 0.5}, PCA | {"outliers": "remove"}),
+    "pruned, without outliers": ("genotypes", {"ld_prune": 0.5, "outliers": "remove"}, PCA),
     "fraction": ("tall", {}, PCA | {"n_components": 0.5}),
     "ppca": ("tall", {}, LATENT | {"method": "closed"}),
     "ppca with gaps": ("gaps", {}, LATENT),
@@ -42,7 +37,7 @@ CASES = {
     "ppca, k chosen": ("gaps", {}, LATENT | {"n_components": "auto", "criterion": "heldout", "max_iter": 1}),
     "factor analysis": ("gaps", {}, LATENT | {"kind": "factor_analysis"}),
     "kernel": ("tall", {}, KERNEL),
-    "kernel, k-means": ("tall", {}, KERNEL | {"landmarks": "kmeans", "fit_inverse": True}),
+    "kernel, k-means": ("tall", {}, KERNEL | {"landmarks": "kmeans", "fit_inverse_transform": True}),
     "kernel, leverage": ("tall", {}, KERNEL | {"landmarks": "leverage"}),
     "kernel, Fourier": ("tall", {}, KERNEL | {"landmarks": "fourier"}),
 }
@@ -67,10 +62,13 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 def fit(case: str, data: dict[str, str], store: Path, progress=lambda _: None) -> dict[str, bytes]:
     """Fit a case into a store; returns the bytes of all arrays."""
-    name, source, model = CASES[case]
-    source = SOURCE | source
+    name, chosen, model = CASES[case]
+    config = build({"data": {"path": data[name]}, "filter": chosen, "model": model, "output": {"path": "unused.zarr"}})
     store.mkdir(exist_ok=True)
-    Job.of(open_data(data[name], source), source, model, "4GB", progress).fit(store)
+    job = fit_job(open_data(config.data, config.filter), config, Budget(4 * 10**9), progress)
+    if config.filter.ld_prune is not None:
+        job = pruned(job, config.filter.ld_prune)
+    config.kind.function("fit")(job, store)
     group = zarr.open_group(store, mode="r")
     return {name: np.asarray(array[...]).tobytes() for name, array in group.arrays() if array.dtype.kind in "biuf"}
 

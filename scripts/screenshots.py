@@ -1,4 +1,4 @@
-"""Pictures of a report page: light, dark, on a phone, with a selection, and printed. Needs playwright and chromium.
+"""Screenshots of a report page: light, dark, phone, with a selection, and as PDF. Needs playwright and chromium.
 
 streampca report study.pca.zarr --out study.html
 python scripts/screenshots.py study.html pictures
@@ -12,16 +12,18 @@ from pathlib import Path
 
 from playwright.sync_api import Page, sync_playwright
 
-DESK, PHONE = {"width": 1280, "height": 900}, {"width": 380, "height": 760}
-LOOKS = {
-    "light": {"viewport": DESK},
-    "dark": {"viewport": DESK, "color_scheme": "dark"},
+# No requests of the browser itself; playwright adds a new profile.
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-sync"]
+DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 380, "height": 760}
+CONTEXTS = {
+    "light": {"viewport": DESKTOP},
+    "dark": {"viewport": DESKTOP, "color_scheme": "dark"},
     "phone": {"viewport": PHONE, "device_scale_factor": 2, "is_mobile": True, "has_touch": True},
 }
 
 
 def lasso(page: Page) -> None:
-    """Draw around the left half of the samples, and point at one of them."""
+    """Select the left half of the samples, and hover over one of them."""
     box = page.locator("#canvas").bounding_box()
     assert box is not None
     x, y, wide, high = box["x"], box["y"], box["width"], box["height"]
@@ -39,9 +41,9 @@ def main() -> None:
     source, folder = Path(sys.argv[1]).resolve(), Path(sys.argv[2])
     folder.mkdir(exist_ok=True)
     with sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        for name, look in LOOKS.items():
-            page = browser.new_context(**look).new_page()
+        browser = started.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
+        for name, options in CONTEXTS.items():
+            page = browser.new_context(**options).new_page()
             page.goto(source.as_uri())
             page.evaluate("report.ready")
             page.wait_for_timeout(200)

@@ -1,4 +1,4 @@
-"""Results made up for pages, and a reader of pages that is no browser."""
+"""Results for tests of pages, and a parser of pages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HOSTILE = "<script>alert('&\"x')</script>"
 
 
 def made_result(n=60, k=4, *, d=12, deviations=False, ids=None, seed=0, **attributes):
-    """Return a result with scores in three groups, and as many labels: kind ppca with deviations, else pca."""
+    """Return a result with scores in three labelled groups: kind ppca with deviations, else pca."""
     rng = np.random.default_rng(seed)
     group = np.arange(n) % 3
     centres = 6 * rng.standard_normal((3, k))
@@ -62,7 +62,7 @@ def made_table(path, **columns):
 
 
 class Page(HTMLParser):
-    """What a page holds: elements with their attributes and texts, and payloads decoded."""
+    """The elements of a page with their attributes and texts, and its decoded payloads."""
 
     def __init__(self, text):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Data to try things on, written chunk by chunk so that it may be larger than memory."""
+"""Simulate groups of samples, chunk by chunk, so that the data may be larger than memory."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def simulate_groups(
     path: Path, n_samples: int, n_features: int, *, n_groups: int = 6, n_factors: int = 12, chunk: int = 1024,
     noise: float = 1.0, seed: int = 0, progress: Progress = silent,
 ) -> Array:  # fmt: skip
-    """Write a float32 Zarr array of samples x features in groups that lie on a ring, and return each sample's group.
+    """Write a float32 Zarr array of samples x features, in groups on a ring; return the group of each sample.
 
-    x = z L + mean + noise, with 2 factors for the ring and n_factors - 2 weaker ones, each weaker than the last.
+    x = z L + mean + noise, with 2 factors for the ring and n_factors - 2 others of decreasing strength.
     """
     rng = np.random.default_rng(seed)
     strengths = np.concatenate([[3.0, 2.4], 1.5 * 0.85 ** np.arange(n_factors - 2)])

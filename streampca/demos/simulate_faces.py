@@ -1,4 +1,4 @@
-"""Faces drawn from a few numbers each: people who differ, and pictures of them that differ less."""
+"""Simulate faces from a few traits: people differ, and pictures of one person differ less."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from streampca._typing import Array
 from streampca.progress import Progress, Step, silent
 from streampca.sweep.memory import thread_count
 
-# Pictures drawn at once.
-BLOCK = 128
+BLOCK = 128  # pictures drawn at a time
 
-# What a person looks like, from least to most. Lengths are in half heights of the picture, tones from black to white.
+# Ranges of the traits of a person. Lengths are in half heights of the picture, tones from 0 (black) to 1 (white).
 PERSON = {
     "head_width": (0.50, 0.66), "head_height": (0.74, 0.90), "jaw": (0.0, 0.35), "skin": (0.52, 0.86),
     "hair": (0.04, 0.55), "hair_line": (0.28, 0.62), "hair_width": (1.02, 1.28), "parting": (-0.25, 0.25),
@@ -26,24 +25,24 @@ PERSON = {
     "nose_length": (0.20, 0.33), "nose_width": (0.06, 0.12), "mouth_width": (0.14, 0.24), "mouth_height": (0.36, 0.46),
     "lips": (0.025, 0.05), "lip_tone": (0.25, 0.5), "beard": (-1.6, 0.8), "glasses": (-2.0, 1.0), "cheeks": (0.0, 0.10),
 }  # fmt: skip
-# How a picture of that person differs from the next.
+# Ranges of the traits of a picture.
 PICTURE = {
     "x": (-0.03, 0.03), "y": (-0.03, 0.03), "size": (0.97, 1.03), "tilt": (-0.07, 0.07), "yaw": (-0.07, 0.07),
     "nod": (-0.03, 0.03), "light_x": (-0.2, 0.2), "light_y": (-0.05, 0.15), "bright": (0.9, 1.05),
     "smile": (-0.10, 0.30), "open_mouth": (-0.6, 1.0), "open_eyes": (0.35, 1.0), "brows": (-0.02, 0.04),
     "background": (0.34, 0.46),
 }  # fmt: skip
-GRAIN = 0.012
+GRAIN = 0.012  # standard deviation of the noise
 
 
 @dataclass(frozen=True)
 class Cast:
-    """People, and pictures of them: the same for the same seed, however they are drawn.
+    """People and pictures of them, determined by the seed, in whatever blocks they are drawn.
 
     Attributes
     ----------
-    person : (n,) who is in each picture.
-    traits : of each picture's person and of the picture, name -> (n,).
+    person : (n,) the person in each picture.
+    traits : name -> (n,), of the person in each picture and of the picture.
     """
 
     person: Array
@@ -53,7 +52,7 @@ class Cast:
 
     @classmethod
     def of(cls, n_people: int, n_pictures: int, size: int = 64, seed: int = 0) -> Cast:
-        """Choose people at random, and so many pictures of each."""
+        """Draw the traits of people and of pictures of each."""
         person = np.repeat(np.arange(n_people), n_pictures)
         traits = {}
         for name, values in _drawn(PERSON, n_people, [seed, 0]).items():
@@ -64,10 +63,10 @@ class Cast:
         return len(self.person)
 
     def draw(self, start: int, stop: int) -> Array:
-        """Draw these pictures: (stop - start, size, size), uint8."""
+        """Draw a range of pictures: (stop - start, size, size), uint8."""
         t = {name: values[start:stop, None, None] for name, values in self.traits.items()}
         canvas = _faces(t, self.size)
-        # Each picture has grain of its own, whichever are drawn with it.
+        # The noise of a picture does not depend on the block that it is drawn in.
         for image, number in zip(canvas, range(start, stop), strict=True):
             noise = np.random.Generator(np.random.SFC64([self.seed, 2, number]))
             image += GRAIN * noise.standard_normal(image.shape, np.float32)
@@ -100,7 +99,7 @@ def _faces(t: dict[str, Array], size: int) -> Array:
     skin = t["skin"] * light
     fringe = _edge((-t["hair_line"] - 0.15 * (x - t["parting"]) - y + 0.35 * (x - t["parting"]) ** 2) * 14)
     _paint(canvas, head, skin + fringe * (t["hair"] - skin))
-    # Turning and nodding moves what is on the head, not its outline.
+    # Turning and nodding move the features of the head, not its outline.
     x, y = x - t["yaw"] * 1.2, y - t["nod"]
     _paint(canvas, head * t["cheeks"] * 4 * _blob((np.abs(x) - 0.27) / 0.13, (y - 0.2) / 0.12), skin * 0.8)
     stubble = head * np.clip(t["beard"], 0, 0.75) * _edge((y - 0.36 + 1.2 * x**2) * 3.5)
@@ -136,18 +135,18 @@ def _faces(t: dict[str, Array], size: int) -> Array:
 
 
 def _edge(steepness: Array) -> Array:
-    """Return 0 to 1 across an edge, in a smooth step."""
+    """Return a smooth step from 0 to 1."""
     s = np.clip(steepness + np.float32(0.5), 0, 1)
     return np.asarray(s * s * (3 - 2 * s))
 
 
 def _inside(u: Array, v: Array, sharp: float) -> Array:
-    """Return 1 within the ellipse u^2 + v^2 = 1, 0 without."""
+    """Return 1 inside the ellipse u^2 + v^2 = 1, 0 outside."""
     return _edge((1 - u * u - v * v) * np.float32(sharp / 2))
 
 
 def _blob(u: Array, v: Array) -> Array:
-    """Return a Gaussian hill of height 1."""
+    """Return a Gaussian of height 1."""
     return np.asarray(np.exp(-np.minimum(u * u + v * v, 30)))
 
 
@@ -158,7 +157,7 @@ def _paint(canvas: Array, cover: Array, tone: Array | np.float32) -> None:
 def simulate_faces(
     folder: Path, n_people: int, n_pictures: int, *, size: int = 64, seed: int = 0, progress: Progress = silent
 ) -> int:
-    """Write pictures of drawn faces as PNG files, `person-0001/001.png` and so on; returns how many."""
+    """Write pictures of simulated faces as PNG files, `person-001/01.png` and so on; return their number."""
     from PIL import Image
 
     cast = Cast.of(n_people, n_pictures, size, seed)

@@ -1,4 +1,4 @@
-"""Genotypes of populations that split again and again, written as PLINK 1 files block by block."""
+"""Simulate genotypes of populations on a tree, written as PLINK 1 files block by block."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from streampca.sources.genotypes import packed_width
 from streampca.sources.packed import draw
 from streampca.sweep.memory import thread_count
 
-# Drift (F_ST) of the branches at each level of the tree, from the root on, and how many branches each node has.
+# Drift (F_ST) of the branches at each level of the tree, from the root, and the number of branches of a node.
 DRIFT = (0.06, 0.02, 0.006)
 BRANCHES = (4, 3, 2)
 BLOCK = 512
@@ -27,12 +27,12 @@ def simulate_genotypes(
     prefix: Path, n_samples: int, n_variants: int, *, admixed: float = 0.2, missing: float | Array = 0.005,
     seed: int = 0, progress: Progress = silent,
 ) -> Array:  # fmt: skip
-    """Write prefix.bed, .bim, .fam and .pop (FID, IID, population), and return each sample's population.
+    """Write prefix.bed, .bim, .fam and .pop (FID, IID, population); return the population of each sample.
 
-    Allele frequencies drift down a tree of 4 x 3 x 2 branches: p' = p + N(0, F p (1 - p)), cut off at 0.001 and 0.999
-    (Nicholson et al. 2002, J. R. Stat. Soc. B 64, 695). Samples are of one leaf, or, a share `admixed` of them, of two
-    in random proportions. Variants lie on chromosomes 1 to 22 without linkage between them. `missing` is the share of
-    missing calls, of all samples or of each.
+    Allele frequencies drift along a tree of 4 x 3 x 2 branches: p' = p + N(0, F p (1 - p)), clipped to 0.001 .. 0.999
+    (Nicholson et al. 2002, J. R. Stat. Soc. B 64, 695). Samples are from one leaf; a share `admixed` of them is from
+    two, in random proportions. Variants are on chromosomes 1 to 22, without linkage. `missing` is the share of missing
+    calls, of all samples or of each.
     """
     rng = np.random.default_rng(seed)
     n_leaves = int(np.prod(BRANCHES))
@@ -53,18 +53,18 @@ def write_genotypes(
     prefix: Path, groups: Sequence[str], n_variants: int, share: Array,
     frequencies: Callable[[np.random.Generator, int], Array], missing: float | Array, seed: int, progress: Progress,
 ) -> None:  # fmt: skip
-    """Draw genotypes of samples that mix populations, and write prefix.bed, .bim, .fam and .pop (FID, IID, group).
+    """Draw genotypes of admixed samples, and write prefix.bed, .bim, .fam and .pop (FID, IID, group).
 
     Parameters
     ----------
-    groups : what each sample is called to be of, its FID.
-    share : (populations x samples) what part of its genome each sample has of each population.
-    frequencies : draws allele frequencies (variants x populations) of so many variants.
+    groups : of the samples, their FID.
+    share : (populations x samples) ancestry of each sample.
+    frequencies : draws allele frequencies (variants x populations) of a number of variants.
     """
     n_samples = len(groups)
     _write_tables(prefix, groups, n_variants)
     blocks = range(0, n_variants, BLOCK)
-    gaps = np.array(np.broadcast_to(np.asarray(missing, np.float64), n_samples))
+    missing_share = np.array(np.broadcast_to(np.asarray(missing, np.float64), n_samples))
     width, began = packed_width(n_samples), time.monotonic()
     with open(f"{prefix}.bed", "wb") as file, ThreadPoolExecutor(thread_count()) as pool:
         file.write(MAGIC)
@@ -73,7 +73,7 @@ def write_genotypes(
             count = min(BLOCK, n_variants - start)
             freq = frequencies(np.random.default_rng([seed, start]), count).astype(np.float32) @ share
             out = np.empty((count, width), np.uint8)
-            draw(freq, gaps, seed, start, out)
+            draw(freq, missing_share, seed, start, out)
             os.pwrite(file.fileno(), out.data, len(MAGIC) + start * width)
 
         file.flush()
@@ -82,7 +82,7 @@ def write_genotypes(
 
 
 def _frequencies(rng: np.random.Generator, count: int) -> Array:
-    """Return allele frequencies (count x leaves) that drifted down the tree."""
+    """Return allele frequencies (count x leaves) after drift along the tree."""
     p = rng.uniform(0.05, 0.95, (count, 1))
     for drift, branches in zip(DRIFT, BRANCHES, strict=True):
         p = np.repeat(p, branches, axis=1)

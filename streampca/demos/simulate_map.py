@@ -1,4 +1,4 @@
-"""Genotypes of people who live on a map, the more alike the nearer they live: isolation by distance."""
+"""Simulate genotypes of people on a map under isolation by distance."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from streampca._typing import Array
 from streampca.demos.simulate_genotypes import write_genotypes
 from streampca.progress import Progress, silent
 
-# Where people live: degrees east and north of a capital, rounded.
+# Longitude and latitude of capitals, rounded.
 PLACES = {
     "Portugal": (-9.1, 38.7), "Spain": (-3.7, 40.4), "Ireland": (-6.3, 53.3), "Britain": (-0.1, 51.5),
     "France": (2.4, 48.9), "Belgium": (4.4, 50.8), "Netherlands": (4.9, 52.4), "Switzerland": (7.4, 46.9),
@@ -20,23 +20,21 @@ PLACES = {
     "Greece": (23.7, 38.0), "Finland": (24.9, 60.2), "Latvia": (24.1, 56.9), "Romania": (26.1, 44.4),
     "Ukraine": (30.5, 50.5), "Turkey": (32.9, 39.9),
 }  # fmt: skip
-# Kilometres of a degree of latitude, and at what latitude one of longitude is measured: the middle of the map.
-DEGREE_KM, MIDDLE = 111.2, 49.0
-# How far from the capital people live, and over what distance populations drift apart.
-SPREAD_KM, RANGE_KM = 150.0, 3000.0
-# Variance of a frequency between distant places, as a share of p (1 - p).
-DRIFT = 0.02
-# Places, in each direction, where frequencies are drawn; a person's are those of the nearest, weighted.
-GRID = 14
+DEGREE_KM = 111.2  # of a degree of latitude
+MIDDLE = 49.0  # latitude at which a degree of longitude is measured
+SPREAD_KM = 150.0  # standard deviation of the distance to the capital
+RANGE_KM = 3000.0  # of the covariance of allele frequencies
+DRIFT = 0.02  # variance of a frequency between distant places, relative to p (1 - p)
+GRID = 14  # grid points in each direction at which frequencies are drawn; those of a person are interpolated
 
 
 def simulate_map(
     prefix: Path, n_samples: int, n_variants: int, *, missing: float = 0.005, seed: int = 0, progress: Progress = silent
 ) -> tuple[Array, Array]:
-    """Write prefix.bed, .bim, .fam and .tsv (IID, country, longitude, latitude); returns country and place of each.
+    """Write prefix.bed, .bim, .fam and .tsv (IID, country, longitude, latitude); return the country and place of each.
 
     Allele frequencies are p + sqrt(F p (1 - p)) g(s), g a Gaussian field over the map with the covariance
-    exp(-distance / range), cut off at 0.001 and 0.999. People live around the capitals of Europe.
+    exp(-distance / range), clipped to 0.001 .. 0.999. People live around the capitals of Europe.
     """
     rng = np.random.default_rng(seed)
     names = np.array(list(PLACES))
@@ -45,11 +43,11 @@ def simulate_map(
     low, high = homes.min(axis=0), homes.max(axis=0)
     grid = np.stack(np.meshgrid(*np.linspace(low, high, GRID).T), axis=-1).reshape(-1, 2)
     step = (high - low) / (GRID - 1)
-    # Weights of the places around: a tent of two steps.
+    # Bilinear weights of the grid points.
     near = np.maximum(0, 1 - np.abs(grid[:, None] - homes[None]) / step).prod(axis=2)
     share = (near / near.sum(axis=0)).astype(np.float32)
-    apart = np.linalg.norm(grid[:, None] - grid[None], axis=2)
-    root = np.linalg.cholesky(np.exp(-apart / RANGE_KM) + 1e-9 * np.eye(len(grid)))
+    distance = np.linalg.norm(grid[:, None] - grid[None], axis=2)
+    root = np.linalg.cholesky(np.exp(-distance / RANGE_KM) + 1e-9 * np.eye(len(grid)))
 
     def frequencies(rng: np.random.Generator, count: int) -> Array:
         p = rng.uniform(0.05, 0.95, (count, 1))
@@ -65,10 +63,10 @@ def simulate_map(
 
 
 def kilometres(places: Array) -> Array:
-    """Return degrees east and north (n, 2) as kilometres on a flat map."""
+    """Return longitude and latitude (n, 2) as kilometres on a flat map."""
     return np.asarray(places * DEGREE_KM * np.array([np.cos(np.radians(MIDDLE)), 1.0]))
 
 
 def degrees(homes: Array) -> Array:
-    """Undo `kilometres`."""
+    """Invert `kilometres`."""
     return np.asarray(homes / (DEGREE_KM * np.array([np.cos(np.radians(MIDDLE)), 1.0])))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -103,30 +103,32 @@ def gallery(result: xarray.Dataset, prefix: str = "PC", count: int = MAX_IMAGES)
     order = image_dims(dims, tuple(result.sizes[dim] for dim in dims))
     if order is None:
         return None
-    edges = [_edges(result[dim].values) if dim in result.coords else None for dim in order[:2]]
-    field = edges[0] is not None and edges[1] is not None
-    flip = edges[0] is not None and field and edges[0][0] < edges[0][1]
     mean, share = result["mean"].transpose(*order).values, result["explained_variance_ratio"].values
-    height, width = mean.shape[:2]
-    if edges[0] is not None and edges[1] is not None:
-        height, width = abs(edges[0][1] - edges[0][0]), abs(edges[1][1] - edges[1][0])
+    edges = [_edges(result, dim) for dim in order[:2]]
+    field = None not in edges
+    (first, last), (left, right) = (
+        e if e and field else (float(n), 0.0) for e, n in zip(edges, mean.shape, strict=False)
+    )
+    upwards = -1 if first < last else 1
+    mean = mean[::upwards]
     low, high = value_range(mean)
-    colours = (VIRIDIS, DIVERGING) if field else (GREYS, GREYS)
-    span = f"{number(low)} to {number(high)}"
-    pixels = colour_pixels(reduced(mean[::-1] if flip else mean), low, high, colours[0])
-    pictures = [Picture("mean", span if field else "", f"mean: {span}", pixels)]
+    picture = _picture("mean", "", mean, low, high, VIRIDIS if field else GREYS)
+    pictures = [replace(picture, note=picture.text.partition(": ")[2]) if field else picture]
     for i in range(min(len(share), count)):
-        values = np.where(np.isnan(mean), np.nan, result["components"].isel(component=i).transpose(*order).values)
-        limit = _limit(values)
-        pixels = colour_pixels(reduced(values[::-1] if flip else values), -limit, limit, colours[1])
-        name = f"{prefix}{i + 1}"
-        text = f"{name}: from {number(-limit)} to {number(limit)}"
-        pictures.append(Picture(name, percent(float(share[i])), text, pixels))
+        values = result["components"].isel(component=i).transpose(*order).values[::upwards]
+        values = np.where(np.isnan(mean), np.nan, values)
+        limit, colours = _limit(values), DIVERGING if field else GREYS
+        pictures.append(_picture(f"{prefix}{i + 1}", percent(float(share[i])), values, -limit, limit, colours))
     caption = _caption(result, order, field)
     if len(pictures) <= len(share):
         caption += f" The first {len(pictures) - 1} of {len(share)} components."
-    columns = min(4 if field else 10, len(pictures))
-    return Gallery(pictures, caption, columns, float(np.clip(height / width, 0.4, 2.5)), field=field)
+    aspect = float(np.clip(abs(last - first) / abs(right - left), 0.4, 2.5))
+    return Gallery(pictures, caption, min(4 if field else 10, len(pictures)), aspect, field=field)
+
+
+def _picture(name: str, note: str, values: Array, low: float, high: float, colours: Array) -> Picture:
+    pixels = colour_pixels(reduced(values), low, high, colours)
+    return Picture(name, note, f"{name}: {number(low)} to {number(high)}", pixels)
 
 
 def image_rows(rows: Mapping[str, Array], *, ink: bool = False, title: str = "") -> Gallery:
@@ -166,10 +168,11 @@ def reconstructions(result: xarray.Dataset, samples: Array, counts: Sequence[int
     return {k: (scores[:, :k] @ V[:k] * scale + mean).reshape(samples.shape) for k in chosen}
 
 
-def _edges(values: Array) -> tuple[float, float] | None:
+def _edges(result: xarray.Dataset, dim: str) -> tuple[float, float] | None:
     """Return the outer edges of the first and the last cell; None unless coordinates are ordered numbers."""
-    if values.dtype.kind not in "iuf" or len(values) < 2:
+    if dim not in result.coords or result[dim].dtype.kind not in "iuf" or result.sizes[dim] < 2:
         return None
+    values = result[dim].values
     steps = np.diff(values.astype(np.float64))
     if not ((steps > 0).all() or (steps < 0).all()):
         return None

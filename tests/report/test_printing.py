@@ -18,7 +18,7 @@ from streampca.sources.tables import ids_of, read_table
 
 @pytest.fixture(scope="module")
 def on_map(tmp_path_factory):
-    """Return where people live, their table, and the result of their genotypes."""
+    """Return places, table and result of simulated genotypes on a map."""
     prefix = tmp_path_factory.mktemp("map") / "people"
     _, places = simulate_map(prefix, 600, 8000, seed=3)
     model = streampca.PCA(n_components=4)
@@ -27,7 +27,7 @@ def on_map(tmp_path_factory):
     return places, read_table(prefix.with_suffix(".tsv"), ids_of(result)), result
 
 
-def test_two_components_of_people_who_live_on_a_map_are_the_map(on_map):
+def test_two_components_of_people_on_a_map_are_the_map(on_map):
     places, table, result = on_map
     np.testing.assert_allclose(table.numbers("longitude"), places[:, 0], atol=1e-3)
     *_, disparity = procrustes(kilometres(places), result["scores"].values[:, :2])
@@ -97,7 +97,7 @@ def test_dates_have_a_scale_of_dates(small, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["groups", "amounts"])
-def test_texts_of_the_data_are_shown_letter_by_letter(small, kind, tmp_path):
+def test_texts_of_the_data_are_shown_literally(small, kind, tmp_path):
     import matplotlib
 
     odd = np.array([r"$\frac{$", "_under", "US$ and A$"])[np.arange(30) % 3]
@@ -127,7 +127,7 @@ def test_a_picture_that_fails_leaves_the_old_one(small, tmp_path, monkeypatch):
     assert [place.name for place in tmp_path.iterdir()] == ["x.png"]
 
 
-def test_the_command_draws_what_was_asked_for_or_says_why_not(tmp_path, here):
+def test_the_command_draws_figures_and_rejects_invalid_options(tmp_path, here):
     np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(30, 5)))
     here("pca", "x.npy", "-k", 3, "--quiet", "--out", "r.zarr")
     for arguments, message in (
@@ -191,7 +191,7 @@ def test_fields_weighted_by_latitude_have_the_components_of_the_weighted_field(s
     assert bool(np.isfinite(again).all())
 
 
-def test_of_two_latitudes_the_one_that_features_lie_along_is_taken():
+def test_the_latitude_along_a_feature_dimension_is_used():
     rng = np.random.default_rng(0)
     lat = np.linspace(-60, 60, 6)
     curved = (("lat", "lon"), np.broadcast_to(rng.uniform(-9, 9, 4), (6, 4)))

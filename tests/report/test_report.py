@@ -1,4 +1,4 @@
-"""The report page as text: what it holds is what the result holds, and nothing in it can be taken for markup."""
+"""The report page as text: it has the numbers of the result, and data never become markup."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def fitted(model, x, **options):
 
 
 def dots_of(page, panel):
-    """Return the places of the circles of a figure, left to right."""
+    """Return the positions of the circles of a figure, from left to right."""
     inside, dots = False, []
     for tag, attributes, texts in page.elements:
         if tag == "figure":
@@ -51,7 +51,7 @@ def dots_of(page, panel):
     return np.array(sorted(dots))
 
 
-def test_page_holds_scores_ids_and_columns_of_the_result(tmp_path):
+def test_page_has_scores_ids_and_columns_of_the_result(tmp_path):
     result = made_result(50, 3)
     result["scores"][7, 1] = np.nan
     table = made_table(tmp_path / "t.tsv", area=["", *["b", "a"] * 24, "a"], height=["", *map(str, range(49))])
@@ -74,7 +74,7 @@ def test_page_holds_scores_ids_and_columns_of_the_result(tmp_path):
     assert page_of(result, tmp_path, table=table, colour="age").facts["points"]["colour"] == "age"
 
 
-def test_deviations_are_kept_to_a_percent(tmp_path):
+def test_deviations_are_stored_to_one_percent(tmp_path):
     result = made_result(40, 3, deviations=True)
     page = page_of(result, tmp_path)
     about = page.facts["points"]["deviation"]
@@ -100,7 +100,7 @@ def test_samples_of_several_dimensions(tmp_path):
     assert np.argmax(codes[0]) == np.argmax(result["scores"].values.reshape(24, 2)[:, 0])
 
 
-def test_what_comes_from_data_is_text_and_never_markup(tmp_path):
+def test_data_are_text_and_never_markup(tmp_path):
     ids = [HOSTILE, "a\nb\x00c", "{{script}}", *(f"</script>{i}" for i in range(7))]
     result = made_result(
         10, 2, ids=ids, source=f"{HOSTILE}.npy", advice=HOSTILE, notes=json.dumps([HOSTILE, "{{facts}}"]),
@@ -125,7 +125,7 @@ def test_what_comes_from_data_is_text_and_never_markup(tmp_path):
     assert f"{HOSTILE}0" in json.loads(page.payload("data-loadings"))["labels"]
 
 
-def test_page_allows_its_own_script_and_asks_for_nothing(tmp_path):
+def test_page_allows_only_its_own_script_and_requests_nothing(tmp_path):
     page = page_of(made_result(), tmp_path)
     (script,) = [text for attributes, text in page.all("script") if not attributes]
     policy = page.one("meta", **{"http-equiv": "Content-Security-Policy"})[0]["content"]
@@ -162,7 +162,7 @@ def test_figures_and_table_show_the_numbers(tmp_path):
     assert captions[0] == "5 components explain 97.0% of the variance; the first 3 reach 90%."
 
 
-def test_largest_loading_of_each_stretch_of_the_genome(tmp_path, monkeypatch):
+def test_largest_loading_of_each_bin_of_the_genome(tmp_path, monkeypatch):
     monkeypatch.setattr(loadings, "BINS", 40)
     monkeypatch.setattr(loadings, "BLOCK", 64)
     chromosome = np.repeat(["2", "10", "X", "1"], 100)
@@ -263,7 +263,7 @@ def test_every_kind_of_result_makes_a_page(tmp_path):
         page_of(regression, tmp_path, table=made_table(tmp_path / "t.tsv", a=["x"] * 60))
 
 
-def test_large_results_are_cut_to_size_and_say_so(tmp_path, monkeypatch):
+def test_pages_of_large_results_list_what_they_omit(tmp_path, monkeypatch):
     monkeypatch.setattr(samples, "SCORE_BYTES", 60 * 2 * 4)
     monkeypatch.setattr(samples, "COLUMN_BYTES", 150)
     page = page_of(made_result(60, 6), tmp_path)
@@ -353,7 +353,7 @@ def test_methods_paragraph():
     assert [text.split(",")[0] for text in references] == ["Price", "Patterson", "Golub", "Musco"]
 
 
-def test_refuses_what_it_cannot_write(tmp_path):
+def test_paths_that_cannot_be_written_are_rejected(tmp_path):
     result = made_result(10, 2)
     path = write_report(result, tmp_path / "r.html")
     before = path.read_bytes()
@@ -402,5 +402,5 @@ def test_large_images_are_reduced_by_block_means_without_missing_values(monkeypa
         (("feature",), (20,), None),
     ],
 )
-def test_images_have_two_dimensions_and_perhaps_one_of_three_colours(dims, sizes, order):
+def test_images_have_two_dimensions_and_optionally_three_colours(dims, sizes, order):
     assert image_dims(dims, sizes) == order

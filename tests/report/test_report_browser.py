@@ -1,4 +1,4 @@
-"""The report page in a real browser: what a user sees, points at, selects and filters, and that it asks for nothing."""
+"""The report page in a browser: hover, selection, filter, keyboard, themes; and it requests nothing."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ from streampca.report import write_report
 
 chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-sync"]
 pytestmark = pytest.mark.skipif(chromium is None, reason="no chromium is installed")
 
 
 @pytest.fixture(scope="module")
 def browser():
     with playwright.sync_playwright() as started:
-        running = started.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        running = started.chromium.launch(executable_path=chromium, args=FLAGS)
         yield running
         running.close()
 
 
 @contextmanager
 def opened(browser, path, **options):
-    """Open a page; when done, it must have asked for nothing but itself, and complained of nothing."""
+    """Open a page; it must request only itself and log no errors."""
     context = browser.new_context(**({"viewport": {"width": 1200, "height": 900}} | options))
     page = context.new_page()
-    asked, errors = [], []
-    page.on("request", lambda request: asked.append(request.url))
+    requested, errors = [], []
+    page.on("request", lambda request: requested.append(request.url))
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
     page.on("dialog", lambda dialog: (errors.append(f"dialog {dialog.message}"), dialog.dismiss()))
@@ -38,18 +39,18 @@ def opened(browser, path, **options):
     page.evaluate("report.ready")
     yield page
     assert errors == []
-    assert [url for url in asked if not url.startswith(("data:", "blob:"))] == [path.as_uri()]
+    assert [url for url in requested if not url.startswith(("data:", "blob:"))] == [path.as_uri()]
     context.close()
 
 
 def picture(page):
-    """Return the pixels of the plot, as a text."""
+    """Return the pixels of the plot as text."""
     page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
     return page.evaluate("document.getElementById('canvas').toDataURL()")
 
 
 def places(page, samples):
-    """Return where samples are on the screen, (n, 2)."""
+    """Return the positions of samples on the screen, (n, 2)."""
     page.locator("#plot").scroll_into_view_if_needed()
     box = page.evaluate("(({x, y}) => [x, y])(document.getElementById('canvas').getBoundingClientRect())")
     return np.add(box, page.evaluate("(which) => which.map(report.place)", list(samples)))
@@ -60,18 +61,18 @@ def place(page, sample):
 
 
 def coloured(page):
-    """Return how many pixels of the plot are not grey."""
+    """Return the number of pixels of the plot that are not grey."""
     picture(page)
     return page.evaluate(
         """() => {
           const canvas = document.getElementById("canvas");
           const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-          let found = 0;
+          let n = 0;
           for (let i = 0; i < data.length; i += 4) {
             const rgb = [data[i], data[i + 1], data[i + 2]];
-            found += Math.max(...rgb) - Math.min(...rgb) > 40;
+            n += Math.max(...rgb) - Math.min(...rgb) > 40;
           }
-          return found;
+          return n;
         }"""
     )
 
@@ -84,7 +85,7 @@ def scrolls_sideways(page):
 def study(tmp_path_factory):
     """A page of 90 samples in three groups, of which some are uncertain."""
     result = made_result(90, 4, deviations=True)
-    # Apart from all others, so that nothing else is near.
+    # An outlier, so that nothing else is near.
     result["scores"][5] = 3 * np.abs(result["scores"].values).max()
     folder = tmp_path_factory.mktemp("page")
     return result, write_report(result, folder / "study.html")
@@ -131,7 +132,7 @@ def test_axes_hover_selection_and_filter(browser, study):
         assert page.locator("#selection li").count() == 0
         assert picture(page) == first
 
-        # What is filtered away is not drawn, found by pointing, or selected.
+        # Filtered samples are not drawn, and cannot be hovered or selected.
         full = coloured(page)
         page.click(f".legend-entry:has-text('{label[5]}')")
         assert 0.5 * full < coloured(page) < 0.9 * full
@@ -145,7 +146,7 @@ def test_axes_hover_selection_and_filter(browser, study):
         page.click("#legend-all")
         assert picture(page) == first
 
-        # By a number, there is a ramp instead.
+        # Numbers have a colour ramp.
         page.select_option("#colour", label="age")
         assert page.inner_text(".ramp-ends") == "20.00\n109.00"
         assert coloured(page) > 0.5 * full
@@ -176,14 +177,14 @@ def test_keyboard_search_zoom_and_ellipses(browser, study):
         assert "No samples" in page.inner_text("#selection-note")
 
         page.fill("#search", "ID001")
-        page.wait_for_selector("#search-note:has-text('10 found')")
-        assert page.locator("#overlay .found").count() == 10
+        page.wait_for_selector("#search-note:has-text('10 matches')")
+        assert page.locator("#overlay .match").count() == 10
         page.press("#search", "Enter")
         assert page.locator("#selection li").all_inner_texts() == [f"id{i:04d}" for i in range(10, 20)]
         page.fill("#search", "")
         page.click("#clear-selection")
 
-        # The nine that are four times as uncertain, and any that is pointed at.
+        # The nine that are four times as uncertain, and the one under the pointer.
         assert page.locator("#overlay .ellipse").count() == 9
         scale = np.diff(places(page, [5, 6])[:, 0])[0] / float(result["scores"][6, 0] - result["scores"][5, 0])
         widths = sorted(float(e.get_attribute("rx")) for e in page.locator("#overlay .ellipse").all())
@@ -204,7 +205,7 @@ def test_keyboard_search_zoom_and_ellipses(browser, study):
         page.mouse.wheel(0, -120)
         page.keyboard.up("Control")
         picture(page)
-        # What is pointed at stays where it is, and the rest goes away from it.
+        # The point under the pointer stays, the others move away from it.
         np.testing.assert_allclose(page.evaluate("report.place(5)"), before, atol=1)
         assert page.evaluate("report.place(6)[0]") < start
         page.click("#zoom-reset")
@@ -255,7 +256,7 @@ def test_dark_phone_and_paper(browser, study):
     with opened(browser, path, **small) as page:
         assert not scrolls_sideways(page)
         assert page.evaluate(ground) == "rgb(16, 18, 20)"
-        # A finger scrolls the page until it is told to do otherwise.
+        # A finger scrolls the page by default.
         assert page.get_attribute("button[data-mode='look']", "aria-pressed") == "true"
         dark = picture(page)
         page.tap("#theme")
@@ -310,7 +311,7 @@ def test_two_hundred_thousand_samples(browser, tmp_path):
         page.fill("#search", "id123456")
         page.press("#search", "Enter")
         assert page.locator("#selection li").all_inner_texts() == ["id123456"]
-        # Around everything: as many as there are, of which a thousand are listed.
+        # A lasso around all samples: a thousand are listed.
         box = page.locator("#canvas").bounding_box()
         corners = [(70, 20), (box["width"] - 20, 20), (box["width"] - 20, box["height"] - 60), (70, box["height"] - 60)]
         page.mouse.move(box["x"] + 70, box["y"] + 20)

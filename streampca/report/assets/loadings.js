@@ -1,4 +1,4 @@
-// Loadings: choose a component, and name what is pointed at. Then: start.
+// Loadings: select a component, label the point under the pointer. Then: start.
 
 async function startLoadings() {
   const { labels, picks } = JSON.parse(await unzippedText("data-loadings"));
@@ -19,7 +19,7 @@ async function startLoadings() {
 
 const signed = (value) => `${value < 0 ? "\u2212" : "+"}${Math.abs(value).toFixed(2)}`;
 
-function listenToLoadings(svg, say) {
+function listenToLoadings(svg, show) {
   // Points and lines are drawn in the order of the values.
   const line = svg.querySelector(".line"), shapes = line ? [line] : [...svg.querySelectorAll(".points")];
   const text = shapes.map((shape) => shape.getAttribute("points") ?? shape.getAttribute("d")).join(" ");
@@ -39,7 +39,7 @@ function listenToLoadings(svg, say) {
     if (near < 0) return;
     dot.setAttribute("cx", places[near][0]);
     dot.setAttribute("cy", places[near][1]);
-    say(near);
+    show(near);
   });
 }
 

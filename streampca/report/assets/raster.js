@@ -1,20 +1,20 @@
-// Many points as pixels: each is a small mask of coverage, blended into the picture. Half a million take tens of
-// milliseconds, where as many calls of a canvas take seconds.
+// Draw many points as pixels: each is a small coverage mask, blended into the picture. Half a million take tens of
+// milliseconds; the same number of canvas calls takes seconds.
 
 const SHAPES = ["circle", "triangle", "square", "diamond"];
-// Places within a pixel that a mask is made for, across and down.
+// Subpixel positions of the masks, across and down.
 const SUB = 4;
 
 function inside(shape, x, y, r) {
-  // All of about the same area.
+  // All have about the same area.
   if (shape === 0) return x * x + y * y <= r * r;
   if (shape === 1) return y <= 0.78 * r && y >= -1.1 * r && Math.abs(x) <= (y + 1.1 * r) * 0.64;
   if (shape === 2) return Math.abs(x) <= 0.87 * r && Math.abs(y) <= 0.87 * r;
   return Math.abs(x) + Math.abs(y) <= 1.25 * r;
 }
 
-// Of each shape, at each place within a pixel: which pixels it covers, as steps from its own in a picture of this width,
-// and how much of each, of 256. Two numbers a pixel, one after the other.
+// Masks of each shape at each subpixel position: for each covered pixel its offset in a picture of this width, and its
+// coverage out of 256.
 function masksOf(radius, alpha, width) {
   const reach = Math.ceil(radius * 1.3 + 0.5), fine = 5;
   const shapes = SHAPES.map((_, shape) => {
@@ -36,7 +36,7 @@ function masksOf(radius, alpha, width) {
   return { shapes, reach };
 }
 
-// Blends a colour into pixels; red and blue, and green, are worked on as they lie in one number.
+// Blend a colour into pixels; red and blue share one number, green has its own.
 function stamp(pixels, mask, at, redBlue, green) {
   for (let m = 0; m < mask.length; m += 2) {
     const p = at + mask[m], a = mask[m + 1], rest = 256 - a, old = pixels[p];
@@ -46,8 +46,8 @@ function stamp(pixels, mask, at, redBlue, green) {
   }
 }
 
-// Draws the first samples, in their order of drawing, whose look is seen. `where` maps u in [0, 1] to pixels: x = ax u + bx.
-// `chosen` are flags, of which those that are `wanted` are drawn; none for all.
+// Draw the first samples, in drawing order, whose style is visible. `where` maps u in [0, 1] to pixels: x = ax u + bx.
+// `chosen` are flags; only samples with the flag `wanted` are drawn. null draws all.
 function rasterise(pixels, width, height, set, where, limit, masks, halo, back, chosen, wanted) {
   const { ux, uy, cls } = set, { ax, bx, ay, by } = where, { r, g, b, shape, seen } = set.look;
   const room = Math.max(masks.reach, halo ? halo.reach : 0);
@@ -59,7 +59,7 @@ function rasterise(pixels, width, height, set, where, limit, masks, halo, back, 
     const c = cls[i];
     if (seen[c] === 0 || (chosen !== null && chosen[i] !== wanted)) continue;
     const x = ax * ux[i] + bx, y = ay * uy[i] + by;
-    // Not a number is neither here nor there.
+    // NaN fails both comparisons.
     if (!(x >= left && x <= right && y >= top && y <= bottom)) continue;
     const ix = x | 0, iy = y | 0, sub = (((y - iy) * SUB) | 0) * SUB + (((x - ix) * SUB) | 0), at = iy * width + ix;
     if (halo !== null) stamp(pixels, halo.shapes[shape[c]][sub], at, backRedBlue, backGreen);
@@ -70,14 +70,14 @@ function rasterise(pixels, width, height, set, where, limit, masks, halo, back, 
 const RAMP = [[68, 1, 84], [72, 40, 120], [62, 74, 137], [49, 104, 142], [38, 130, 142], [31, 158, 137], [53, 183, 121],
   [110, 206, 88], [181, 222, 43], [253, 231, 37]];
 
-// Without the end that does not stand out from the ground.
+// Without the end that has too little contrast to the background.
 function rampColour(t, dark) {
   const part = dark ? 0.16 + 0.84 * t : 0.94 * t;
   const at = Math.min(Math.max(part, 0), 1) * (RAMP.length - 1), i = Math.min(Math.floor(at), RAMP.length - 2);
   return RAMP[i].map((low, c) => Math.round(low + (at - i) * (RAMP[i + 1][c] - low)));
 }
 
-// Okabe and Ito's colours, and four more; on light and on dark ground.
+// Okabe and Ito's palette and four more colours, for a light and a dark background.
 const COLOURS = [
   ["#0072b2", "#2f94d1"], ["#e69f00", "#e69f00"], ["#009e73", "#1fb58b"], ["#cc79a7", "#d68cb5"],
   ["#56b4e9", "#8bd0f7"], ["#d55e00", "#e8702a"], ["#4a4e52", "#c3c7cb"], ["#d8c51f", "#f0e442"],
@@ -88,7 +88,7 @@ const LOOKS = COLOURS.length * SHAPES.length;
 const hex = (text) => [1, 3, 5].map((i) => parseInt(text.slice(i, i + 2), 16));
 const greyOf = (dark) => (dark ? [96, 102, 108] : [176, 180, 184]);
 
-// The order of drawing: the same each time, and such that no group lies above the others.
+// A fixed random drawing order, so that no group covers the others.
 function shuffled(n) {
   const order = new Uint32Array(n);
   let seed = 12345;

@@ -1,16 +1,16 @@
-// The score plot: axes, colours, drawing, looking at one sample, zooming.
+// The score plot: axes, colours, drawing, hover, zoom.
 
 const MARGIN = { left: 60, right: 16, top: 14, bottom: 46 };
 const STEPS = 65534, YEAR = 365.2425 * DAY;
-// Minutes between marks of an axis that spans less than some days.
+// Minutes between ticks of an axis that spans a few days or less.
 const MINUTES = [1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440];
-// 95% of a normal distribution in the plane lie within this many deviations.
+// Radius of 95% of a normal distribution in the plane, in standard deviations.
 const ELLIPSE = Math.sqrt(-2 * Math.log(0.05)), MOST_ELLIPSES = 300;
-// Samples go by their place in the order of drawing, so that arrays are run through as they lie in memory; order[i] is the
-// place in the file of sample i, and ids and columns are in the order of the file.
+// Samples are numbered in drawing order, so that arrays are read sequentially; order[i] is the position of sample i in the
+// file. Ids and columns are in the order of the file.
 const plot = {
   ids: [], scores: null, columns: [], axes: [], x: 0, y: 1, colour: -1, ux: null, uy: null, cls: null, look: null,
-  order: null, inverse: null, selected: null, nSelected: 0, found: [], now: -1, view: null, width: 0, height: 0, deviations: null,
+  order: null, inverse: null, selected: null, nSelected: 0, matches: [], now: -1, view: null, width: 0, height: 0, deviations: null,
   mode: "lasso", milliseconds: 0,
 };
 
@@ -98,7 +98,7 @@ function paintLooks() {
     if (!column) rgb = hex(COLOURS[0][dark ? 1 : 0]);
     else if (c > 0 && !column.kinds) rgb = rampColour((c - 1) / 254, dark);
     else if (c > 0 && c <= LOOKS) {
-      // Each time round the colours, another shape, and a shade lighter or darker.
+      // Each cycle through the colours has another shape and a lighter or darker shade.
       const round = Math.floor((c - 1) / COLOURS.length), [to, share] = SHADES[round];
       rgb = hex(COLOURS[(c - 1) % COLOURS.length][dark ? 1 : 0]).map((v) => Math.round(v + (to - v) * share));
       look.shape[c] = round;
@@ -108,12 +108,12 @@ function paintLooks() {
 }
 
 const colourOf = (c) => `rgb(${plot.look.r[c]}, ${plot.look.g[c]}, ${plot.look.b[c]})`;
-// Smaller for more samples, and on small screens.
+// Smaller for more samples and on small screens.
 const radius = (n) => Math.max(0.85, Math.min(4, 4.6 - 0.9 * Math.log10(Math.max(n, 5) / 5)) * Math.min(1, 0.55 + plot.width / 1400));
 const idOf = (i) => plot.ids[plot.order[i]];
 const isSeen = (i) => plot.look.seen[plot.cls[i]] === 1;
 
-// Where a sample is, in CSS pixels of the plot.
+// Position of a sample in CSS pixels of the plot.
 function scales() {
   const { view, width, height } = plot, w = width - MARGIN.left - MARGIN.right, h = height - MARGIN.top - MARGIN.bottom;
   const ax = w / (view.x1 - view.x0), ay = -h / (view.y1 - view.y0);
@@ -128,7 +128,7 @@ function place(i) {
 let waiting = 0, settled = 0;
 function refresh(moving = false) {
   clearTimeout(settled);
-  // While it moves, a part of very many samples is enough; all of them when it rests.
+  // While the view moves, only a subset of many samples is drawn.
   const limit = moving ? Math.min(points.n, 120000) : points.n;
   if (moving && limit < points.n) settled = setTimeout(() => refresh(), 140);
   cancelAnimationFrame(waiting);
@@ -192,14 +192,14 @@ function axisMarks(s) {
   const marksOf = (axis, low, high, wanted, toPixel) => {
     const a = valueAt(axis, low), b = valueAt(axis, high);
     if (axis.time && b - a < 4 * DAY) {
-      // Midnights go by their day, others by their time.
+      // Midnight is labelled with the date, other ticks with the time.
       const step = 60000 * (MINUTES.find((m) => m * 60000 * Math.min(wanted, 6) >= b - a) ?? 1440), found = [];
       for (let v = Math.ceil(a / step) * step; v <= b; v += step) found.push(v);
       return found.map((v) => ({ at: toPixel((v - axis.low) / (axis.high - axis.low)), text: v % DAY ? day(v, DAY).slice(11) : day(v) }));
     }
     if (axis.time) {
       const years = b - a > 4 * YEAR;
-      // Years begin in January, days at midnight.
+      // Years start in January, days at midnight.
       const found = years
         ? ticks(1970 + a / YEAR, 1970 + b / YEAR, wanted).at.map((y) => Date.UTC(Math.round(y), 0, 1))
         : ticks(a / DAY, b / DAY, Math.min(wanted, 6)).at.map((d) => Math.round(d) * DAY);
@@ -216,7 +216,7 @@ function axisMarks(s) {
   };
 }
 
-// Everything that is text or a line, for the page and for a picture of it.
+// All axis texts, for the page and for the saved picture.
 function axisTexts(s, marks) {
   const base = MARGIN.top + s.h, texts = [];
   for (const m of marks.x) texts.push({ text: m.text, x: m.at, y: base + 17, kind: "middle" });
@@ -241,9 +241,9 @@ function drawOverlay(s = scales(), marks = axisMarks(s)) {
   const near = ([x, y]) => x > MARGIN.left - 9 && x < MARGIN.left + s.w + 9 && y > MARGIN.top - 9 && y < MARGIN.top + s.h + 9;
   const r = radius(points.n) + 3;
   if ($("ellipses").checked) for (const i of leastCertain()) inner.append(ellipse(i, s, "ellipse", colourOf(plot.cls[i])));
-  for (const i of plot.found.slice(0, 300)) {
+  for (const i of plot.matches.slice(0, 300)) {
     const at = place(i);
-    if (isSeen(i) && near(at)) inner.append(draw("circle", { class: "found", cx: at[0].toFixed(1), cy: at[1].toFixed(1), r }));
+    if (isSeen(i) && near(at)) inner.append(draw("circle", { class: "match", cx: at[0].toFixed(1), cy: at[1].toFixed(1), r }));
   }
   if (plot.now >= 0) {
     const [x, y] = place(plot.now);
@@ -274,7 +274,7 @@ function ellipse(i, s, kind, stroke) {
 }
 
 const certainty = { key: "", list: [] };
-// The samples whose deviations are well above the median, the least certain first.
+// Samples whose deviations are well above the median, the least certain first.
 function leastCertain() {
   if (!bothComponents()) return [];
   const key = `${plot.x} ${plot.y} ${plot.colour} ${plot.look.seen.join("")}`;
@@ -298,8 +298,8 @@ function leastCertain() {
   certainty.list = found.slice(0, MOST_ELLIPSES).map(([, i]) => i);
   const many = found.length > MOST_ELLIPSES ? `the ${MOST_ELLIPSES} least certain of ${count(found.length)}` : count(found.length);
   $("ellipse-note").textContent = found.length
-    ? `Ellipses hold 95% of the posterior of ${many} samples whose scores are much less certain than most.`
-    : "No scores are much less certain than the others; the ellipse of a sample shows when it is pointed at.";
+    ? `Ellipses contain 95% of the posterior of ${many} samples whose scores are much less certain than most.`
+    : "No scores are much less certain than the others; hover over a sample to see its ellipse.";
   return certainty.list;
 }
 

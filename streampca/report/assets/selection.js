@@ -1,4 +1,4 @@
-// What a user does with the score plot: legend, selection, search, mouse, touch, keys.
+// Interaction with the score plot: legend, selection, search, mouse, touch, keyboard.
 
 const MOST_LISTED = 1000;
 
@@ -10,7 +10,7 @@ function swatch(c) {
   return svg;
 }
 
-// The entries of the legend: [look, name, samples].
+// Legend entries: [style, name, number of samples].
 function legendEntries(column) {
   const entries = column.kinds.slice(0, LOOKS).map((name, i) => [i + 1, name, column.counts[i + 1]]);
   const others = column.counts.slice(LOOKS + 1).reduce((sum, c) => sum + c, 0);
@@ -91,7 +91,7 @@ function selectionChanged() {
 }
 
 function insideLasso(path) {
-  // The polygon is painted, and each sample looks up its pixel.
+  // Paint the polygon, and look up the pixel of each sample.
   const mask = make("canvas", { width: plot.width, height: plot.height }), context = mask.getContext("2d", { willReadFrequently: true });
   context.beginPath();
   for (const [x, y] of path) context.lineTo(x, y);
@@ -153,7 +153,7 @@ function listenToPointer(box) {
   box.addEventListener("pointerup", finished);
   box.addEventListener("pointercancel", () => { drag = null; $("overlay").querySelector(".lasso")?.remove(); });
   box.addEventListener("pointerleave", () => { cancelAnimationFrame(hover); if (!drag) pointAt(-1); });
-  // The wheel alone scrolls the page.
+  // Without a modifier key, the wheel scrolls the page.
   box.addEventListener("wheel", (event) => {
     if (!event.ctrlKey && !event.metaKey) return;
     event.preventDefault();
@@ -162,7 +162,7 @@ function listenToPointer(box) {
 }
 
 function step(direction) {
-  // The nearest sample that lies more in this direction than aside.
+  // The nearest sample in this direction.
   const [dx, dy] = direction, from = plot.now >= 0 ? place(plot.now) : [plot.width / 2, plot.height / 2];
   if (plot.now < 0) return pointAt(nearest(...from, Infinity), true);
   const s = scales();
@@ -195,13 +195,13 @@ function listenToKeys(box) {
 let lower = null;
 function find(text) {
   const wanted = text.trim().toLowerCase();
-  plot.found = [];
+  plot.matches = [];
   if (wanted) {
     lower ??= plot.ids.map((id) => id.toLowerCase());
-    for (let i = 0; i < lower.length; i++) if (lower[i].includes(wanted)) plot.found.push(plot.inverse[i]);
+    for (let i = 0; i < lower.length; i++) if (lower[i].includes(wanted)) plot.matches.push(plot.inverse[i]);
   }
-  const n = plot.found.length;
-  $("search-note").textContent = !wanted ? "" : n ? `${count(n)} found${n > 300 ? ", the first 300 are marked" : ""}; Enter selects` : "None found";
+  const n = plot.matches.length;
+  $("search-note").textContent = !wanted ? "" : n ? `${count(n)} matches${n > 300 ? ", the first 300 are marked" : ""}; Enter selects` : "No match";
   drawOverlay();
 }
 
@@ -288,7 +288,7 @@ async function startScores() {
     if (event.key !== "Enter") return;
     clearTimeout(typing);
     find(event.target.value);
-    if (plot.found.length) select(plot.found, event.shiftKey);
+    if (plot.matches.length) select(plot.matches, event.shiftKey);
   });
   listenToPointer(box);
   listenToKeys(box);

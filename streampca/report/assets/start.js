@@ -1,6 +1,6 @@
 "use strict";
-// What all parts share: elements, arrays that the page holds, numbers as text, theme, copying.
-// Text from data is only ever set by textContent.
+// Shared by all parts: elements, arrays stored in the page, number formats, theme, clipboard.
+// Text from data is only set through textContent.
 
 const $ = (id) => document.getElementById(id);
 const SVG = "http://www.w3.org/2000/svg";
@@ -26,7 +26,7 @@ function draw(tag, attributes = {}, text = null) {
 
 function bytesOf(id) {
   const element = $(id), text = element.textContent;
-  // The text is not needed again, and is large.
+  // The text is large and not needed again.
   element.remove();
   if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text);
   const raw = atob(text), bytes = new Uint8Array(raw.length);
@@ -44,7 +44,7 @@ const unzippedText = async (id) => new TextDecoder().decode(await unzipped(id));
 const count = (value) => value.toLocaleString("en-US");
 
 function shown(value, span) {
-  // As many decimals as the range makes sense of.
+  // As many decimals as the range needs.
   if (!Number.isFinite(value)) return "missing";
   const size = Math.max(Math.abs(span), 1e-300);
   if (size >= 1e6 || size < 1e-4) return value.toExponential(3).replace(/^-/, "\u2212");
@@ -54,7 +54,7 @@ function shown(value, span) {
 
 const DAY = 86400000;
 
-// A date, with the time of day where all lies within a few days.
+// A date, with the time of day if the range is a few days or less.
 function day(ms, span = Infinity) {
   if (!Number.isFinite(ms)) return "missing";
   const text = new Date(ms).toISOString().replace("T", " ");
@@ -78,7 +78,7 @@ function tickText(value, step) {
   return text.replace("-", "\u2212");
 }
 
-// Theme: that of the system, until the button says otherwise.
+// Theme: that of the system, unless the button was used.
 const root = document.documentElement;
 const redrawn = [];
 const darkSystem = matchMedia("(prefers-color-scheme: dark)");
@@ -94,7 +94,7 @@ function themeChanged() {
 try {
   const kept = localStorage.getItem("streampca-theme");
   if (kept === "dark" || kept === "light") root.dataset.theme = kept;
-} catch { /* A page from a disk may be kept from remembering. */ }
+} catch { /* Pages opened from disk may have no storage. */ }
 $("theme").addEventListener("click", () => {
   root.dataset.theme = isDark() ? "light" : "dark";
   try { localStorage.setItem("streampca-theme", root.dataset.theme); } catch { /* as above */ }
@@ -102,7 +102,7 @@ $("theme").addEventListener("click", () => {
 });
 darkSystem.addEventListener("change", themeChanged);
 
-// Paper is white: draw for it, and then as it was.
+// Print on white, then restore the theme.
 let beforePrint = null;
 function forPrint(begins) {
   if (begins && beforePrint === null) {
@@ -125,7 +125,7 @@ async function copy(text, button) {
   try {
     await navigator.clipboard.writeText(text);
   } catch {
-    // Pages from a disk may not use the clipboard of the browser, but may copy what is marked.
+    // Pages opened from disk may not use the clipboard API, but may copy a selection.
     const area = make("textarea", { class: "hidden-text" });
     area.value = text;
     document.body.append(area);

@@ -11,7 +11,7 @@ from streampca.demos.base import Demo
 from streampca.report.charts import MARK
 from streampca.report.images import gallery, image_rows, reconstructions
 from streampca.report.printing import draw_items
-from streampca.report.spectrum import spectrum_charts
+from streampca.report.spectrum import component_names, spectrum_charts
 from streampca.results.store import load
 
 
@@ -27,7 +27,7 @@ def demo_digits(demo: Demo) -> list[Path]:
     demo.echo(f"{len(images)} digits of 8 x 8: {reached} of {images[0].size} components explain 90% of the variance")
     rows = {"original": images[:10]}
     rows |= {f"m = {m}": few for m, few in reconstructions(result, images[:10], (2, 8, 21, 40)).items()}
-    components = gallery(result, count=19)
+    components = gallery(result, component_names(result)[:19])
     assert components is not None
     picture = demo.folder / "digits.png"
     draw_items([[components], [spectrum_charts(result)["error"], image_rows(rows, ink=True)]], picture)

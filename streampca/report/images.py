@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -93,37 +93,74 @@ def image_dims(dims: tuple[str, ...], sizes: tuple[int, ...]) -> tuple[str, ...]
     return (*plane, *channel)
 
 
-def gallery(result: xarray.Dataset, prefix: str = "PC", count: int = MAX_IMAGES) -> Gallery | None:
-    """Return the mean and the components as pictures; None if features are not images.
+@dataclass(frozen=True)
+class _Layout:
+    """How features are arranged in a picture.
+
+    Attributes
+    ----------
+    order : dimensions of an image.
+    field : whether both axes have ordered coordinates.
+    step : -1 if the first row is the lowest, else 1.
+    aspect : height over width.
+    """
+
+    order: tuple[str, ...]
+    field: bool
+    step: int
+    aspect: float
+
+    @classmethod
+    def of(cls, result: xarray.Dataset) -> _Layout | None:
+        dims = tuple(str(dim) for dim in result["mean"].dims)
+        order = image_dims(dims, tuple(result.sizes[dim] for dim in dims))
+        if order is None:
+            return None
+        spans = [_edges(result, dim) for dim in order[:2]]
+        field = None not in spans
+        y, x = (
+            span if span and field else (float(result.sizes[d]), 0.0) for span, d in zip(spans, order, strict=False)
+        )
+        aspect = float(np.clip(abs(y[1] - y[0]) / abs(x[1] - x[0]), 0.4, 2.5))
+        return cls(order, field, -1 if y[0] < y[1] else 1, aspect)
+
+    def images(self, array: xarray.DataArray) -> Iterator[Array]:
+        """Yield the images of an array, (y, x) or (y, x, 3), reading one at a time."""
+        rows = [dim for dim in array.dims if dim not in self.order]
+        for index in np.ndindex(*(array.sizes[dim] for dim in rows)):
+            yield array.isel(dict(zip(rows, index, strict=True))).transpose(*self.order).values[:: self.step]
+
+
+def gallery(result: xarray.Dataset, names: Sequence[str]) -> Gallery | None:
+    """Return the mean and the named components as pictures; None if features are not images.
 
     Images are grey, with 0 in the middle; fields over coordinates are red above 0 and blue below, with increasing
-    coordinates up. A feature that is missing in all samples is blank.
+    coordinates up. A feature that is missing in all samples is blank. Clusters each have a mean and components.
     """
-    dims = tuple(str(dim) for dim in result["mean"].dims)
-    order = image_dims(dims, tuple(result.sizes[dim] for dim in dims))
-    if order is None:
+    layout = _Layout.of(result)
+    if layout is None:
         return None
-    mean, share = result["mean"].transpose(*order).values, result["explained_variance_ratio"].values
-    edges = [_edges(result, dim) for dim in order[:2]]
-    field = None not in edges
-    (first, last), (left, right) = (
-        e if e and field else (float(n), 0.0) for e, n in zip(edges, mean.shape, strict=False)
-    )
-    upwards = -1 if first < last else 1
-    mean = mean[::upwards]
-    low, high = value_range(mean)
-    picture = _picture("mean", "", mean, low, high, VIRIDIS if field else GREYS)
-    pictures = [replace(picture, note=picture.text.partition(": ")[2]) if field else picture]
-    for i in range(min(len(share), count)):
-        values = result["components"].isel(component=i).transpose(*order).values[::upwards]
-        values = np.where(np.isnan(mean), np.nan, values)
-        limit, colours = _limit(values), DIVERGING if field else GREYS
-        pictures.append(_picture(f"{prefix}{i + 1}", percent(float(share[i])), values, -limit, limit, colours))
-    caption = _caption(result, order, field)
-    if len(pictures) <= len(share):
-        caption += f" The first {len(pictures) - 1} of {len(share)} components."
-    aspect = float(np.clip(abs(last - first) / abs(right - left), 0.4, 2.5))
-    return Gallery(pictures, caption, min(4 if field else 10, len(pictures)), aspect, field=field)
+    missing = np.isnan(next(layout.images(result["mean"])))
+    means = list(layout.images(result["means" if "means" in result else "mean"]))
+    pictures = []
+    for i, values in enumerate(means):
+        low, high = value_range(values)
+        name = "mean" if len(means) == 1 else f"cluster {i + 1}, mean"
+        note = f"{number(low)} to {number(high)}" if layout.field else ""
+        pictures.append(_picture(name, note, values, low, high, VIRIDIS if layout.field else GREYS))
+    components, colours = result["components"], DIVERGING if layout.field else GREYS
+    count = components.size // missing.size
+    notes = [""] * count
+    if "explained_variance_ratio" in result:
+        notes = [percent(float(share)) for share in result["explained_variance_ratio"].values]
+    for name, note, values in zip(names, notes, layout.images(components), strict=False):
+        limit = _limit(values)
+        pictures.append(_picture(name, note, np.where(missing, np.nan, values), -limit, limit, colours))
+    caption = _caption(result, layout)
+    if len(names) < count:
+        caption += f" The first {len(names)} of {count} components."
+    columns = min(4 if layout.field else 10, len(pictures))
+    return Gallery(pictures, caption, columns, layout.aspect, field=layout.field)
 
 
 def _picture(name: str, note: str, values: Array, low: float, high: float, colours: Array) -> Picture:
@@ -179,12 +216,12 @@ def _edges(result: xarray.Dataset, dim: str) -> tuple[float, float] | None:
     return float(values[0] - steps[0] / 2), float(values[-1] + steps[-1] / 2)
 
 
-def _caption(result: xarray.Dataset, order: tuple[str, ...], field: bool) -> str:
+def _caption(result: xarray.Dataset, layout: _Layout) -> str:
     """Describe the range of the coordinates and the colours."""
-    if not field:
+    if not layout.field:
         return "Grey is 0, white positive, black negative; the mean from its smallest to its largest value."
     spans = []
-    for dim, direction in zip(order, ("up", "across"), strict=False):
+    for dim, direction in zip(layout.order, ("up", "across"), strict=False):
         ends = sorted((float(result[dim].values[0]), float(result[dim].values[-1])))
         signs = COMPASS.get(dim.lower())
         if signs:

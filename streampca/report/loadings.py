@@ -61,14 +61,12 @@ class Loadings:
 
 def loadings_of(result: xarray.Dataset) -> Loadings | None:
     """Select the loadings of a result to draw; None if it has none."""
-    if "components" not in result or "component" not in result["components"].dims:
+    if "components" not in result:
         return None
-    components = result["components"].transpose("component", ...)
-    dims = components.dims[1:]
-    if not dims:
-        return None
-    if len(dims) > 1:
-        components = components.stack(_feature=dims)
+    given = result["components"]
+    rows = [dim for dim in ("cluster", "component") if dim in given.dims]
+    dims = tuple(dim for dim in given.dims if dim not in rows)
+    components = given.stack(_row=rows, _feature=dims, create_index=False).transpose("_row", "_feature")
     size = components.shape[1]
     span: tuple[float, float] | None = None
     chromosomes: list[tuple[str, float, float]] = []

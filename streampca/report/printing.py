@@ -15,9 +15,9 @@ import numpy as np
 from streampca._typing import Array
 from streampca.errors import InputError
 from streampca.report.charts import Chart, Mark, Panel, loadings_chart
-from streampca.report.images import Gallery, gallery
+from streampca.report.images import MAX_IMAGES, Gallery, gallery
 from streampca.report.loadings import loadings_of
-from streampca.report.spectrum import component_prefix, spectrum_charts
+from streampca.report.spectrum import component_names, spectrum_charts
 
 if TYPE_CHECKING:
     import xarray
@@ -96,15 +96,15 @@ def _items(result: xarray.Dataset, what: str, values: Array | None, name: str, p
     if what == "components":
         return [_components(result)]
     if what in ("scores", "loadings"):
-        k = result.sizes["component"]
+        k = len(component_names(result)) if what == "loadings" else result.sizes["component"]
         asked = pair if what == "scores" else pair[:1]
         if not all(1 <= number <= k for number in asked):
             raise InputError(f"component {max(asked)} does not exist; the result has 1 to {k}")
         return [_scores(result, pair, values, name) if what == "scores" else _loadings(result, pair[0])]
     charts = spectrum_charts(result)
+    if what not in (*charts, *(["overview"] if charts else [])):
+        raise InputError(f"the result ({result.attrs.get('kind')}) has no {what}; draw another figure")
     if what != "overview":
-        if what not in charts:
-            raise InputError(f"the result ({result.attrs.get('kind')}) has no {what}; draw another figure")
         return [charts[what]]
     items: list[Item] = [charts["scree"], charts.get("certificates", charts["error"])]
     if "scores" in result and result.sizes["component"] > 1:
@@ -115,7 +115,7 @@ def _items(result: xarray.Dataset, what: str, values: Array | None, name: str, p
 def _components(result: xarray.Dataset) -> Gallery:
     if "components" not in result:
         raise InputError(f"the result ({result.attrs.get('kind')}) has no components; draw another figure")
-    images = gallery(result, component_prefix(result))
+    images = gallery(result, component_names(result)[:MAX_IMAGES])
     if images is None:
         raise InputError(
             f"the features are {' x '.join(map(str, result['mean'].dims))}; a picture needs two dimensions, as y and "
@@ -130,7 +130,7 @@ def _loadings(result: xarray.Dataset, number: int) -> Chart:
         raise InputError(f"the result ({result.attrs.get('kind')}) has no loadings; draw another figure")
     if number > len(loadings.picks):
         raise InputError(f"loadings are drawn of components 1 to {len(loadings.picks)}, got {number}")
-    return loadings_chart(loadings, number - 1, f"{component_prefix(result)}{number}")
+    return loadings_chart(loadings, number - 1, component_names(result)[number - 1])
 
 
 def _scores(result: xarray.Dataset, pair: tuple[int, int], values: Array | None, name: str) -> Scatter:
@@ -145,7 +145,7 @@ def _scores(result: xarray.Dataset, pair: tuple[int, int], values: Array | None,
         uncertain = np.flatnonzero(area > UNCERTAIN**2 * np.median(area))
         uncertain = uncertain[np.argsort(-area[uncertain])][:MAX_ELLIPSES]
         ellipses = uncertain, ELLIPSE_RADIUS * deviation[uncertain]
-    titles = [f"{component_prefix(result)}{number} ({share[number - 1]:.1%})" for number in pair]
+    titles = [f"{component_names(result)[number - 1]} ({share[number - 1]:.1%})" for number in pair]
     points = scores.reshape(-1, scores.shape[-1])[:, columns]
     return Scatter(points, "", titles[0], titles[1], values, name, ellipses=ellipses)
 

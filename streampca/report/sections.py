@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streampca.report.charts import Chart, curve, histogram, loadings_chart
-from streampca.report.images import Gallery, gallery
+from streampca.report.images import MAX_IMAGES, Gallery, gallery
 from streampca.report.loadings import Loadings, loadings_of
 from streampca.report.provenance import command_of, facts_of
-from streampca.report.spectrum import MAX_ROWS, component_prefix, spectrum_captions, spectrum_charts, spectrum_table
+from streampca.report.spectrum import MAX_ROWS, component_names, spectrum_captions, spectrum_charts, spectrum_table
 from streampca.results.kind import kind_of
 from streampca.results.methods import methods_of
 from streampca.results.schema import error_in
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import xarray
 
 MAX_BOXES = 3  # notes with a box each; more share one
+MAX_VARIANCES = 5  # of a cluster in the table
 MAX_TARGETS = 12  # targets of a regression with a curve each
 CRITERIA = {"evidence": "log evidence", "bic": "BIC", "heldout": "log-likelihood of held-out values"}
 FORMS = {
@@ -98,6 +99,7 @@ def sections_of(result: xarray.Dataset, table_note: str) -> list[Section]:
     """Return the sections that apply to a result, except the scores."""
     parts = [
         _spectrum(result),
+        _clusters(result),
         _loadings(result),
         _fit(result),
         _missing(result),
@@ -151,6 +153,22 @@ def _spectrum(result: xarray.Dataset) -> Section | None:
     return Section("spectrum", "Spectrum", "Spectrum", figures=figures, details=Table(heads, rows, note))
 
 
+def _clusters(result: xarray.Dataset) -> Section | None:
+    """Tabulate the clusters of a mixture: share, number of samples, noise and variances."""
+    if "cluster" not in result.sizes or "weights" not in result:
+        return None
+    columns = {"Share": [percent(float(share)) for share in result["weights"].values]}
+    if "probability" in result:
+        nearest = result["probability"].argmax("cluster").values.ravel()
+        columns["Samples"] = [f"{n:,}" for n in np.bincount(nearest, minlength=result.sizes["cluster"])]
+    columns["Noise variance"] = [f"{value:.4g}" for value in result["noise_variance"].values]
+    variances = result["explained_variance"].transpose("cluster", "component").values
+    columns["Variances of the components"] = [", ".join(f"{v:.4g}" for v in row[:MAX_VARIANCES]) for row in variances]
+    rows = [[f"Cluster {i + 1}", *cells] for i, cells in enumerate(zip(*columns.values(), strict=True))]
+    text = "Each cluster has its own mean, components and noise; samples are counted in their most probable cluster."
+    return Section("clusters", "Clusters", "Clusters", text, table=Table(["", *columns], rows))
+
+
 def _loadings(result: xarray.Dataset) -> Section | None:
     kind = kind_of(str(result.attrs["kind"]))
     if kind.loadings_text:
@@ -158,17 +176,16 @@ def _loadings(result: xarray.Dataset) -> Section | None:
         return Section("loadings", "Landmarks", "Landmarks", text) if text else None
     if "components" not in result:
         return None
-    prefix = component_prefix(result)
-    images = gallery(result, prefix)
+    names = component_names(result)
+    images = gallery(result, names[:MAX_IMAGES])
     if images is not None:
         return Section("loadings", "Components", "Mean and components", gallery=images)
     loadings = loadings_of(result)
     if loadings is None:
         return None
     components = []
-    for i in range(len(loadings.picks)):
+    for i, name in enumerate(names[: len(loadings.picks)]):
         top = [[*label.split("  "), f"{value:+.2f}".replace("-", "\u2212")] for label, value in loadings.top(i)]
-        name = f"{prefix}{i + 1}"
         components.append(Component(name, loadings_chart(loadings, i, name), top))
     text = f"{FORMS[loadings.form]}, in units of the root mean square of all loadings of the component."
     return Section("loadings", "Loadings", "Loadings", text, components=components, loadings=loadings)

@@ -22,13 +22,23 @@ def component_prefix(result: xarray.Dataset) -> str:
     return kind_of(str(result.attrs["kind"])).prefix
 
 
+def component_names(result: xarray.Dataset) -> list[str]:
+    """Return the names of all components, those of each cluster in turn."""
+    names = [f"{component_prefix(result)}{i + 1}" for i in range(result.sizes["component"])]
+    if "cluster" not in result["components"].dims:
+        return names
+    return [f"cluster {cluster + 1}, {name}" for cluster in range(result.sizes["cluster"]) for name in names]
+
+
 def shares(result: xarray.Dataset) -> np.ndarray:
     """Return the shares of the variance; zeros for data without variance."""
     return np.nan_to_num(result["explained_variance_ratio"].values.astype(np.float64))
 
 
 def spectrum_charts(result: xarray.Dataset) -> dict[str, Chart]:
-    """Return the charts "scree", "certificates" (if there are errors) and "error", J(m)."""
+    """Return the charts "scree" and "error", J(m), if there are shares, and "certificates", if there are errors."""
+    if "explained_variance_ratio" not in result:
+        return {}
     kind, share = kind_of(str(result.attrs["kind"])), shares(result)
     charts = {"scree": scree(share, kind.prefix), "error": reconstruction_error(share)}
     error = error_in(result)

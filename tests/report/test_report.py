@@ -18,7 +18,7 @@ from report_helpers import HOSTILE, Page, made_result, made_table
 from streampca import PCA, PPCA, InputError, KernelPCA
 from streampca.cli.fit import fit_command
 from streampca.cli.options import configured, given_options
-from streampca.report import loadings, samples, write_report
+from streampca.report import draw_figure, loadings, samples, write_report
 from streampca.report.charts import ticks
 from streampca.report.images import Picture, colour_pixels, image_dims, reduced
 from streampca.report.provenance import command_of
@@ -261,6 +261,40 @@ def test_every_kind_of_result_makes_a_page(tmp_path):
     assert [text for _, text in page.all("td")].count("constant") == 2
     with pytest.raises(InputError, match="no scores"):
         page_of(regression, tmp_path, table=made_table(tmp_path / "t.tsv", a=["x"] * 60))
+
+
+def test_mixture_has_a_table_of_clusters_and_loadings_of_each(tmp_path):
+    rng = np.random.default_rng(0)
+    result = made_result(30, 2, kind="mixture", n_iterations=4, total_log_likelihood=-12.5)
+    result = result.drop_vars(["scores", "iid", "label", "age", "explained_variance_ratio", "certificate"])
+    result["components"] = (("cluster", "component", "feature"), rng.standard_normal((3, 2, 12)))
+    result["explained_variance"] = (("cluster", "component"), [[3.0, 2], [5, 1], [4, 2]])
+    result["probability"] = (("sample", "cluster"), np.eye(3)[[0] * 5 + [1] * 10 + [2] * 15])
+    result = result.assign(weights=("cluster", [0.2, 0.3, 0.5]), noise_variance=("cluster", [0.1, 0.2, 0.3]))
+    page = page_of(result, tmp_path)
+    rows = [text for _, text in page.all("tr") if text.startswith("Cluster")]
+    assert rows == ["Cluster 120.0%50.13, 2", "Cluster 230.0%100.25, 1", "Cluster 350.0%150.34, 2"]
+    options = [text for _, text in page.all("option")]
+    assert options == [f"cluster {c}, PC{i}" for c in (1, 2, 3) for i in (1, 2)]
+    assert "The model with 3 clusters of 2 components was fitted" in page.text("div", id="methods-text")
+    assert not page.all("canvas")
+    with pytest.raises(InputError, match="has no scree"):
+        draw_figure(result, "scree", tmp_path / "x.png")
+    draw_figure(result, "loadings", tmp_path / "x.png", pair=(5, 5))
+    images = result.drop_vars(["mean", "scale", "missing"])
+    images["components"] = (("cluster", "component", "y", "x"), rng.standard_normal((3, 2, 4, 3)))
+    images["mean"] = (("y", "x"), rng.standard_normal((4, 3)))
+    images["means"] = (("cluster", "y", "x"), rng.standard_normal((3, 4, 3)))
+    names = [text.strip() for _, text in page_of(images, tmp_path).all("figcaption")]
+    assert names[:4] == ["cluster 1, mean", "cluster 2, mean", "cluster 3, mean", "cluster 1, PC1"]
+
+
+def test_dual_has_the_sections_of_components_and_its_likelihood(tmp_path):
+    result = made_result(30, 2, kind="dual", total_log_likelihood=-12.5, noise_variance=0.5, method="closed")
+    page = page_of(result, tmp_path)
+    assert "Dual probabilistic principal component analysis (Lawrence 2005)" in page.text("div", id="methods-text")
+    assert "in closed form (log-likelihood -12.5)" in page.text("div", id="methods-text")
+    assert {"spectrum", "loadings", "run"} <= {a["id"] for a, _ in page.all("section")}
 
 
 def test_pages_of_large_results_list_what_they_omit(tmp_path, monkeypatch):

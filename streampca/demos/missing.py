@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pandas
 from sklearn.datasets import load_wine
 
 from streampca._typing import Array
@@ -57,22 +58,14 @@ def _small_table(path: Path | None) -> tuple[Array, Array | None, str]:
         wine = load_wine()
         return wine.data, wine.target, "scikit-learn's wines"
     try:
-        lines = [line.replace(",", " ").split() for line in path.read_text().splitlines() if line.strip()]
-        first = 0 if all(_is_number(cell) for cell in lines[0]) else 1
-        X = np.array([[float(cell) for cell in line] for line in lines[first:]])
-    except (ValueError, IndexError, UnicodeDecodeError) as error:
+        table = pandas.read_csv(path, sep=r"[,\s]+", engine="python", header=None, dtype=str)
+        header = pandas.to_numeric(table.iloc[0], errors="coerce").isna().any()
+        X = table[int(header) :].astype(float).to_numpy()
+    except ValueError as error:
         raise InputError(f"{path}: is not a table of numbers with one sample per line ({error})") from error
-    if X.ndim != 2 or min(X.shape) < 4:
+    if min(X.shape) < 4:
         raise InputError(f"{path}: the table must be 4 x 4 or larger, got {' x '.join(map(str, X.shape))}")
     return X, None, path.stem
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
 
 
 def _rotated(points: Array, target: Array) -> tuple[Array, float]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas
 
 from streampca._typing import Array
 
@@ -94,46 +95,22 @@ def _largest(components: Any, x: Array, count: int, n_bins: int) -> list[tuple[A
     Reads the components once, a block of features at a time.
     """
     size = components.shape[1]
-    bin_of = np.minimum((x * n_bins).astype(np.int64), n_bins - 1) if n_bins else None
-    best, which = np.zeros((count, max(n_bins, 1))), np.full((count, max(n_bins, 1)), -1, np.int64)
-    tops: list[tuple[Array, Array]] = [(np.empty(0, np.int64), np.empty(0))] * count
+    bin_of = np.minimum((x * n_bins).astype(np.int64), n_bins - 1)
+    kept: list[pandas.Series] = [pandas.Series(dtype=np.float64)] * count
     squares = np.zeros(count)
     for start in range(0, size, BLOCK):
-        block = np.nan_to_num(
-            np.asarray(components[:count, start : start + BLOCK].values, np.float64), posinf=0, neginf=0
-        )
+        block = np.asarray(components[:count, start : start + BLOCK].values, np.float64)
+        block = np.where(np.isfinite(block), block, 0.0)
         squares += (block**2).sum(axis=1)
-        if bin_of is not None:
-            _update_bins(block, bin_of[start : start + block.shape[1]], start, best, which)
+        features = np.arange(start, start + block.shape[1])
         for i, values in enumerate(block):
-            largest = np.argpartition(-np.abs(values), min(NAMED, len(values) - 1))[:NAMED]
-            candidates = np.concatenate([tops[i][0], start + largest]), np.concatenate([tops[i][1], values[largest]])
-            kept = np.argsort(-np.abs(candidates[1]), kind="stable")[:NAMED]
-            tops[i] = candidates[0][kept], candidates[1][kept]
+            # The largest of a block, and those of the blocks before.
+            loadings = pandas.concat([kept[i], pandas.Series(values, features)])
+            sizes = loadings.abs()
+            best = sizes.groupby(bin_of[loadings.index]).idxmax() if n_bins else ()
+            kept[i] = loadings[sorted({*best, *sizes.nlargest(NAMED).index})]
     rms = np.sqrt(squares / max(size, 1))
-    picks = []
-    for i in range(count):
-        filled = which[i] >= 0
-        features, first = np.unique(np.concatenate([which[i][filled], tops[i][0]]), return_index=True)
-        picks.append((features, np.concatenate([best[i][filled], tops[i][1]])[first] / (rms[i] or 1.0)))
-    return picks
-
-
-def _update_bins(block: Array, bin_of: Array, start: int, best: Array, which: Array) -> None:
-    """Update the largest loading of each bin in place: `best` with its sign, `which` feature it is."""
-    order = np.argsort(bin_of, kind="stable")
-    bins, starts = np.unique(bin_of[order], return_index=True)
-    values = block[:, order]
-    sizes = np.abs(values)
-    largest = np.maximum.reduceat(sizes, starts, axis=1)
-    run = np.repeat(np.arange(len(bins)), np.diff(starts, append=len(order)))
-    for i in range(len(block)):
-        # The first of equal loadings.
-        ties = np.flatnonzero(sizes[i] == largest[i][run])
-        at = ties[np.unique(run[ties], return_index=True)[1]]
-        larger = (largest[i] > np.abs(best[i, bins])) | (which[i, bins] < 0)
-        best[i, bins[larger]] = values[i, at[larger]]
-        which[i, bins[larger]] = start + order[at[larger]]
+    return [(row.index.to_numpy(), row.to_numpy() / (scale or 1.0)) for row, scale in zip(kept, rms, strict=True)]
 
 
 def _natural(name: str) -> tuple[int, int, str]:

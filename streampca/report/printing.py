@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streampca._typing import Array
-from streampca.errors import InputError
+from streampca.errors import InputError, listed
 from streampca.report.charts import Chart, Mark, Panel, loadings_chart
 from streampca.report.images import MAX_IMAGES, Gallery, gallery
-from streampca.report.loadings import loadings_of
+from streampca.report.loadings import MAX_COMPONENTS, loadings_of
 from streampca.report.spectrum import component_names, spectrum_charts
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
 MARKERS = "o^sDvPX*"  # one for each cycle through the colours
 ACCENT, SOFT, NOTE = COLOURS[0], "#dcebf3", COLOURS[5]
+ARRAYS = {"scores": "scores", "loadings": "components", "components": "components"}  # that figures need
 MAX_POINTS = 50_000  # more samples are drawn as a random subset, the same each time
 ELLIPSE_RADIUS = 2.4477  # 95% of two independent normal variables, in deviations: sqrt(-2 log 0.05)
 UNCERTAIN = 1.5  # ellipses are for samples with this multiple of the median deviation
@@ -93,6 +94,10 @@ def draw_figure(
 
 def _items(result: xarray.Dataset, what: str, values: Array | None, name: str, pair: tuple[int, int]) -> Sequence[Item]:
     """Return what a figure consists of, from left to right."""
+    charts = spectrum_charts(result)
+    available = [*charts, *(["overview"] if charts else []), *(what for what, name in ARRAYS.items() if name in result)]
+    if what not in available:
+        raise InputError(f"the result ({result.attrs['kind']}) has no {what}; draw {listed(available)}")
     if what == "components":
         return [_components(result)]
     if what in ("scores", "loadings"):
@@ -101,9 +106,6 @@ def _items(result: xarray.Dataset, what: str, values: Array | None, name: str, p
         if not all(1 <= number <= k for number in asked):
             raise InputError(f"component {max(asked)} does not exist; the result has 1 to {k}")
         return [_scores(result, pair, values, name) if what == "scores" else _loadings(result, pair[0])]
-    charts = spectrum_charts(result)
-    if what not in (*charts, *(["overview"] if charts else [])):
-        raise InputError(f"the result ({result.attrs.get('kind')}) has no {what}; draw another figure")
     if what != "overview":
         return [charts[what]]
     items: list[Item] = [charts["scree"], charts.get("certificates", charts["error"])]
@@ -113,8 +115,6 @@ def _items(result: xarray.Dataset, what: str, values: Array | None, name: str, p
 
 
 def _components(result: xarray.Dataset) -> Gallery:
-    if "components" not in result:
-        raise InputError(f"the result ({result.attrs.get('kind')}) has no components; draw another figure")
     images = gallery(result, component_names(result)[:MAX_IMAGES])
     if images is None:
         raise InputError(
@@ -126,16 +126,12 @@ def _components(result: xarray.Dataset) -> Gallery:
 
 def _loadings(result: xarray.Dataset, number: int) -> Chart:
     loadings = loadings_of(result)
-    if loadings is None:
-        raise InputError(f"the result ({result.attrs.get('kind')}) has no loadings; draw another figure")
-    if number > len(loadings.picks):
-        raise InputError(f"loadings are drawn of components 1 to {len(loadings.picks)}, got {number}")
+    if loadings is None or number > len(loadings.picks):
+        raise InputError(f"loadings are drawn of components 1 to {MAX_COMPONENTS}, got {number}")
     return loadings_chart(loadings, number - 1, component_names(result)[number - 1])
 
 
 def _scores(result: xarray.Dataset, pair: tuple[int, int], values: Array | None, name: str) -> Scatter:
-    if "scores" not in result:
-        raise InputError(f"the result ({result.attrs.get('kind')}) has no scores; draw another figure")
     columns = [number - 1 for number in pair]
     scores, share = result["scores"].values, result["explained_variance_ratio"].values
     ellipses = None

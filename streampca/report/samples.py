@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import gzip
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +26,6 @@ MAX_CATEGORIES = 1000
 MAX_STYLES = 48  # categories with a colour and shape of their own, in the script
 EXACT_SAMPLES = 20_000  # numbers of more samples are stored to one part in 65,534
 MISSING = 65_535
-ROWS = 1 << 16  # rows of scores in memory at a time
 GZIP_LEVEL = 6  # higher levels take ten times as long for a tenth less
 
 
@@ -225,36 +223,23 @@ def _one_line(name: str) -> str:
     return name if name.isprintable() else "".join(c if c.isprintable() else " " for c in name)
 
 
-def _blocks(values: xarray.DataArray, shown: int) -> Iterator[tuple[int, Array]]:
-    """Yield the first sample and the first components of a block of samples; several sample dimensions as one."""
-    values = values.transpose(..., "component")[..., :shown]
-    inner = int(np.prod(values.shape[1:-1]))
-    rows = max(1, ROWS // max(1, inner))
-    for start in range(0, values.shape[0], rows):
-        block = values[start : start + rows].values.reshape(-1, shown)
-        yield start * inner, block.astype(np.float64, copy=False)
+def _by_component(values: xarray.DataArray, shown: int) -> Array:
+    """Return the first components of all samples, (shown, n); several sample dimensions as one."""
+    return values.transpose("component", ...)[:shown].values.reshape(shown, -1).astype(np.float64)
 
 
 def _quantised_scores(values: xarray.DataArray, shown: int) -> tuple[Array, Array, Array]:
-    """Return scores by component (shown, n) as uint16, and the smallest and largest of each component."""
-    low, high = np.full(shown, np.inf), np.full(shown, -np.inf)
-    n = 0
-    for _, block in _blocks(values, shown):
-        n += len(block)
-        finite = np.isfinite(block)
-        low = np.minimum(low, np.min(block, axis=0, where=finite, initial=np.inf))
-        high = np.maximum(high, np.max(block, axis=0, where=finite, initial=-np.inf))
+    """Return scores (shown, n) as uint16, and the smallest and largest of each component."""
+    scores = _by_component(values, shown)
+    finite = np.isfinite(scores)
+    low, high = np.where(finite, scores, np.inf).min(axis=1), np.where(finite, scores, -np.inf).max(axis=1)
     low, high = (np.where(np.isfinite(limit), limit, 0.0) for limit in (low, high))
-    codes = np.empty((shown, n), "<u2")
-    for start, block in _blocks(values, shown):
-        for i in range(shown):
-            codes[i, start : start + len(block)] = quantised(block[:, i], float(low[i]), float(high[i]))
-    return codes, low, high
+    return np.stack([quantised(*row) for row in zip(scores, low, high, strict=True)]), low, high
 
 
 def _deviations(values: xarray.DataArray, shown: int) -> tuple[Array, float, float]:
     """Return deviations (shown, n) as uint8 codes c, which stand for least * ratio**c."""
-    logs = np.log(np.maximum(np.concatenate([block for _, block in _blocks(values, shown)]), 1e-300))
+    logs = np.log(np.maximum(_by_component(values, shown), 1e-300))
     least, span = float(logs.min()), float(np.ptp(logs))
     codes = np.rint((logs - least) * (255 / span if span else 0.0)).astype("u1")
-    return np.ascontiguousarray(codes.T), float(np.exp(least)), float(np.exp(span / 255))
+    return codes, float(np.exp(least)), float(np.exp(span / 255))

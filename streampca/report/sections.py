@@ -123,10 +123,7 @@ def notices_of(result: xarray.Dataset) -> tuple[str, str, list[list[str]]]:
 def key_figures(result: xarray.Dataset) -> list[tuple[str, str]]:
     """Return the few numbers at the top, with their names."""
     a = result.attrs
-    pairs = [
-        ("samples", f"{int(a.get('n_samples', 0)):,}"),
-        (feature_noun(a), f"{int(a.get('n_features', 0)):,}"),
-    ]
+    pairs = [("samples", f"{int(a.get('n_samples', 0)):,}"), (feature_noun(a), f"{int(a.get('n_features', 0)):,}")]
     for dim, noun in (("cluster", "cluster"), ("component", kind_of(str(a["kind"])).component)):
         if dim in result.sizes:
             pairs.append((f"{noun}s", f"{result.sizes[dim]:,}"))

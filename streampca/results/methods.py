@@ -5,7 +5,7 @@ A sentence is its text and the references that it cites.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from streampca.results.wording import (
     percent,
     plural,
 )
+from streampca.solvers.certificate import PROBES
 
 if TYPE_CHECKING:
     import xarray
@@ -87,13 +88,19 @@ LAWRENCE = (
     "Lawrence, N. D. (2005). Probabilistic non-linear principal component analysis with Gaussian process latent "
     "variable models. Journal of Machine Learning Research 6, 1783-1816."
 )
-# How certificates were obtained; the numbers are those of streampca.solvers.certificate.
+# How certificates were obtained.
 MEASURED = {
-    "probe": "Rounding was measured with 8 random probes in double precision; a certificate is wrong with probability "
-    "below 1e-11.",
+    "probe": f"Rounding was measured with {PROBES} random probes in double precision; a certificate is wrong with "
+    "probability below 1e-11.",
     "exact": "Certificates are residuals computed in double precision.",
     "none": "Rounding is not included.",
     "modelled": "Rounding was modelled, not measured.",
+}
+FILTERS: dict[str, Callable[[Any], str]] = {
+    "maf": "Variants with a minor allele frequency below {:g} were excluded.".format,
+    "geno": lambda share: f"Variants with more than {percent(share)} missing calls were excluded.",
+    "mind": lambda share: f"Samples with more than {percent(share)} missing calls were excluded.",
+    "ld_prune": "Variants were pruned to a pairwise r² of at most {:g} in windows of 50 variants, shifted by 5.".format,
 }
 SCALED = {
     "unit": "centred and divided by its standard deviation",
@@ -118,23 +125,13 @@ def opening(result: xarray.Dataset, what: str, *references: str, verb: str = "wa
 def filters(result: xarray.Dataset) -> list[Sentence]:
     """State which samples and variants were excluded."""
     p = parameters_of(result.attrs)
-    sentences: list[Sentence] = []
-    rules = [f"a minor allele frequency below {p['maf']:g}"] if p.get("maf") is not None else []
-    if p.get("geno") is not None:
-        rules.append(f"more than {percent(p['geno'])} missing calls")
-    if rules:
-        sentences.append((f"Variants with {' or '.join(rules)} were excluded.", ()))
-    if p.get("mind") is not None:
-        sentences.append((f"Samples with more than {percent(p['mind'])} missing calls were excluded.", ()))
+    sentences: list[Sentence] = [(text(p[name]), ()) for name, text in FILTERS.items() if p.get(name) is not None]
     regions = p.get("exclude_regions")
     if regions in ("GRCh37", "GRCh38"):
         text = f"Regions of long-range linkage disequilibrium ({regions}; Price et al. 2008) were excluded."
         sentences.append((text, (PRICE,)))
     elif regions:
         sentences.append(("Regions in a given list were excluded.", ()))
-    if p.get("ld_prune") is not None:
-        limit = f"a pairwise r² of at most {p['ld_prune']:g}"
-        sentences.append((f"Variants were pruned to {limit} in windows of 50 variants, shifted by 5.", ()))
     if p.get("outliers") == "remove":
         text = "Outlying samples were removed and the components computed again (Privé et al. 2020)."
         sentences.append((text, (PRIVE,)))

@@ -1,4 +1,4 @@
-"""Errors that a user can cure: what was given, what is allowed, what to do."""
+"""Errors that a user can fix: what was given, what is allowed, what to do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tokenize import TokenError
 from typing import TypeVar
 
 LONGEST_MESSAGE = 800
-# What libraries raise for files whose description of themselves is damaged, each in its own way.
+# Exceptions of libraries for files with damaged metadata.
 DAMAGED = (
     LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RuntimeError, AssertionError, ImportError,
     SyntaxError, TokenError, OSError, EOFError, MemoryError, struct.error, zlib.error,
@@ -20,14 +20,14 @@ DAMAGED = (
 
 T = TypeVar("T")
 
-# In a URL, who asks: of HTTP all of it, of other schemes what has a password (abfs://CONTAINER@ACCOUNT has none).
+# The user in a URL: all of it for HTTP, with a password for other schemes (abfs://CONTAINER@ACCOUNT has none).
 _USER = re.compile(r"(?<=\bhttp://)[^/\s?#]*@|(?<=\bhttps://)[^/\s?#]*@|(?<=://)[^/\s?#@]*:[^/\s?#]*@", re.IGNORECASE)
-# In a URL, all after the question mark: tokens and signatures are there. What ends a sentence is not part of it.
+# The query of a URL, which may contain tokens and signatures, without the punctuation that ends a sentence.
 _QUERY = re.compile(r"(://[^\s?'\"]*)\?[^\s'\"]*?(?=[:;,.)]*(?:[\s'\"]|$))")
 
 
 def redacted(value: T) -> T:
-    """Return text, and text in lists and mappings, with no password or token in the URLs that are in it."""
+    """Remove passwords and tokens from URLs in text, and in text in lists and mappings."""
     if isinstance(value, str):
         return _QUERY.sub(r"\1", _USER.sub("", value))  # type: ignore[return-value]
     if isinstance(value, dict):
@@ -38,9 +38,9 @@ def redacted(value: T) -> T:
 
 
 class InputError(ValueError):
-    """Something given cannot be used; the message is one line, names the cure, and holds no password.
+    """Invalid input; the message is one line with a hint and without passwords.
 
-    Commands print it and exit with code 2. It is a ValueError, which scikit-learn expects of its estimators.
+    Commands print it and exit with code 2. A ValueError, as scikit-learn expects of estimators.
 
     Examples
     --------
@@ -57,7 +57,7 @@ class InputError(ValueError):
 
 
 def one_line(text: str) -> str:
-    """Return a text that a terminal shows in one line, without its middle if it is long: it may quote any file."""
+    """Return printable text on one line, without the middle if it is long; it may quote any file."""
     if not text.isprintable():
         text = "".join(c if c.isprintable() else " " if c.isspace() else "?" for c in text)
     half = LONGEST_MESSAGE // 2
@@ -65,7 +65,7 @@ def one_line(text: str) -> str:
 
 
 class MemoryLimitError(InputError):
-    """The work cannot be done under the memory limit; raised before any data are read, with the number it needs.
+    """The memory limit is too low; raised before any data are read, with the amount needed.
 
     Examples
     --------
@@ -79,51 +79,51 @@ class MemoryLimitError(InputError):
 
 
 class MissingValuesError(InputError):
-    """There are missing values where none are allowed.
+    """Missing values that a model does not allow.
 
     Attributes
     ----------
-    seconds, bytes_read : what the sweeps took that found them.
+    seconds, bytes_read : of the sweeps before this error.
     """
 
-    def __init__(self, what: str, cure: str):
-        super().__init__(f"{what}; {cure}")
+    def __init__(self, what: str, hint: str):
+        super().__init__(f"{what}; {hint}")
         self.what = what
         self.seconds: list[float] = []
         self.bytes_read = 0
 
 
 @contextmanager
-def opening(where: str, what: str = "opened as Zarr", cure: str = "write the store again") -> Iterator[None]:
-    """Say of a file that a library cannot read which one it is, and what to do."""
+def opening(where: str, what: str = "opened as Zarr", hint: str = "write the store again") -> Iterator[None]:
+    """Turn errors of a library into an InputError that names the file and has a hint."""
     try:
         yield
     except InputError:
         raise
     except DAMAGED as error:
         first = str(error).partition("\n")[0] or type(error).__name__
-        raise InputError(f"{where}: cannot be {what} ({first}); {cure}") from error
+        raise InputError(f"{where}: cannot be {what} ({first}); {hint}") from error
 
 
 @contextmanager
-def curing_gaps(cure: str) -> Iterator[None]:
-    """Name the cure that a model has for missing values."""
+def hint_for_missing(hint: str) -> Iterator[None]:
+    """Replace the hint of errors about missing values by that of a model."""
     try:
         yield
     except MissingValuesError as error:
-        raise MissingValuesError(error.what, cure) from None
+        raise MissingValuesError(error.what, hint) from None
 
 
 class Stopped(BaseException):
-    """A run was told to stop, and has saved what it has done."""
+    """A run was asked to stop, and has saved its progress."""
 
 
 def listed(words: Iterable[str], last: str = "or") -> str:
-    """Return words as a sentence lists them: a, b or c."""
+    """Join words as in a sentence: a, b or c."""
     *first, end = words
     return f"{', '.join(first)} {last} {end}" if first else end
 
 
 def nearest(word: str, words: Iterable[str]) -> str | None:
-    """Return the word that is spelled most alike, if one is."""
+    """Return the word with the most similar spelling, or None."""
     return next(iter(get_close_matches(word.lower().replace("-", "_"), list(words), 1)), None)

@@ -1,4 +1,4 @@
-"""Text files that appear under their name only when they are complete."""
+"""Atomic writing of text files."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ def open_regular(path: Path, flags: int) -> int:
     Raises OSError for links, devices and pipes, and for files of other users.
     """
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
-    found = os.fstat(descriptor)
-    if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
+    status = os.fstat(descriptor)
+    if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
         return descriptor
     os.close(descriptor)
-    problem = "belongs to another user" if stat.S_ISREG(found.st_mode) else "is not a regular file"
+    problem = "belongs to another user" if stat.S_ISREG(status.st_mode) else "is not a regular file"
     raise OSError(errno.EPERM, problem, str(path))
 
 
 @contextmanager
 def writing_text(path: Path) -> Iterator[TextIO]:
-    """Yield a file that takes its name when it is complete."""
-    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.unfinished")
+    """Yield a file that gets its name when it is complete."""
+    unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.unfinished")
     try:
         # "x" follows no link that someone else may have put there.
-        with beside.open("x", encoding="utf-8") as file:
+        with unfinished.open("x", encoding="utf-8") as file:
             yield file
-        os.replace(beside, path)
+        os.replace(unfinished, path)
     finally:
-        beside.unlink(missing_ok=True)
+        unfinished.unlink(missing_ok=True)
 
 
 def text_paths(prefix: Path, suffixes: tuple[str, ...], overwrite: bool) -> list[Path]:
@@ -48,7 +48,7 @@ def text_paths(prefix: Path, suffixes: tuple[str, ...], overwrite: bool) -> list
     if existing and not overwrite:
         raise InputError(f"{existing[0]}: exists already; choose another --out or add --overwrite")
     if not prefix.parent.is_dir():
-        raise InputError(f"{prefix}: the folder {prefix.parent} does not exist; make it first")
+        raise InputError(f"{prefix}: the folder {prefix.parent} does not exist; create it first")
     return paths
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streampca._typing import Array
-from streampca.errors import InputError, curing_gaps
+from streampca.errors import InputError, hint_for_missing
 from streampca.genetics.matching import Match, match_variants
 from streampca.models.dataset import FORMAT_VERSION, Variables
 from streampca.models.genotypes import placed_genotypes
@@ -99,7 +99,7 @@ def project_linear(to: Application) -> dict[str, Any]:
         facts = {"projection": to.projection, **to.few(match)}
         _save_scores(to, scores, facts | {"typical_distance": typical}, distance=distance)
         return facts
-    with curing_gaps(HINT):
+    with hint_for_missing(HINT):
         scores, squares = project(to.source, fitted, to.missing, to.memory_limit, to.progress)
     distance = distances(scores, squares)
     far = distance > np.maximum(FAR * typical, RESOLVED * np.sqrt(squares))
@@ -128,7 +128,7 @@ def project_kernel(to: Application) -> dict[str, Any]:
     writer = score_writer(to.store, ("scores",), sweeps.matrix, k)
     if writer is None:
         sweeps = kernel_sweeps(source, found, to.missing, to.memory_limit, to.progress, "projecting", held=k)
-    with curing_gaps(HINT):
+    with hint_for_missing(HINT):
         scores = kernel_scores(found, sweeps, True, writer)
     _save_scores(to, None if writer else scores, {})
     return {}
@@ -207,7 +207,7 @@ def _denoise(to: Application, denoiser: Callable[[Array], Array], sweeps: Sweeps
         sweeps.threads = 1
     chunks = (length, *features.sizes)
     writer = _sample_writer(to.store, "denoised", samples, features, chunks, matrix.dtype)
-    with curing_gaps(HINT), sweeps:
+    with hint_for_missing(HINT), sweeps:
         sweeps.run(RowsOf(denoiser, writer, RESTORED_ROWS), "denoising", check=True)
     _save_samples(to, "denoised", samples, features, {})
     return {}

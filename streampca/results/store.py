@@ -43,7 +43,7 @@ from streampca.results.schema import (
 from streampca.solvers.em.factors import Factors
 from streampca.solvers.kernel.kernels import Kernel
 from streampca.solvers.kernel.nystrom import KernelSolution
-from streampca.sources.completeness import refuse_damage, written_whole
+from streampca.sources.completeness import check_damage, written_completely
 from streampca.sources.remote import is_url, root_at
 from streampca.sources.zarr_arrays import arrays_in, check_size, open_store
 from streampca.sweep.scaling import Scaling
@@ -263,9 +263,9 @@ def _opened(path: str | Path) -> xarray.Dataset:
         arrays = list(arrays_in(group, deep=False))
         for array in arrays:
             check_size(array)
-        whole = written_whole(arrays)
+        whole = written_completely(arrays)
         if whole and not is_url(path):
-            refuse_damage(Path(path))
+            check_damage(Path(path))
         store = open_store(str(path), "error" if whole else "fill")
         dataset: xarray.Dataset = xarray.open_zarr(store, chunks=None, consolidated=False)
         for variable in dataset.variables.values():
@@ -307,7 +307,7 @@ def _damage_told(path: str | Path) -> Iterator[None]:
 def check_whole(store: Path, cure: str) -> None:
     """Refuse a store that was written here and is not whole, before it gets its name."""
     try:
-        refuse_damage(store)
+        check_damage(store)
     except InputError as error:
         raise InputError(f"{error}; {cure}") from error
 

@@ -1,7 +1,7 @@
-"""Zarr stores that must be whole: a chunk that is not there is an error, not a chunk of fill values.
+"""Complete Zarr stores: a missing chunk is an error, not a chunk of fill values.
 
-Zarr takes a chunk that is not there for one that was never written, and its values for the fill value. A copy that was
-cut off looks the same, and would give wrong components without a word.
+Zarr reads a missing chunk as the fill value, as if it had never been written. A truncated copy looks the same, and
+would silently give wrong components.
 """
 
 from __future__ import annotations
@@ -20,15 +20,14 @@ from zarr.storage import LocalStore, WrapperStore
 
 from streampca.errors import InputError, redacted
 
-# What becomes of chunks that are not there.
 MISSING_CHUNKS = ("error", "fill")
-# How arrays of ours are written: each chunk, also those of nothing but the fill value, and with a checksum.
+# Options of arrays that we write: every chunk, even those of fill values only, with a checksum.
 WRITTEN: dict[str, Any] = {"config": {"write_empty_chunks": True}, "compressors": (ZstdCodec(), Crc32cCodec())}
 _METADATA = {"zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"}
 
 
-class WholeStore(WrapperStore[Any]):
-    """A store whose chunks must be there, and not be empty files, as a full disk leaves them."""
+class CompleteStore(WrapperStore[Any]):
+    """A store whose chunks must exist, and must not be empty files, which a full disk leaves."""
 
     async def get(self, key: str, *arguments: Any, **options: Any) -> Any:
         """Return an object, or a part of it."""
@@ -48,41 +47,41 @@ class WholeStore(WrapperStore[Any]):
         return redacted(str(self._store).removeprefix("file://"))
 
 
-def whole(store: Any, missing_chunks: str) -> Any:
-    """Return a store in which chunks that are not there are what `missing_chunks` says: "error" or "fill"."""
+def complete(store: Any, missing_chunks: str) -> Any:
+    """Return a store whose missing chunks are an "error", or "fill" values."""
     if missing_chunks not in MISSING_CHUNKS:
-        raise InputError(f"missing_chunks={missing_chunks!r} is not known; use one of 'error', 'fill'")
-    return store if missing_chunks == "fill" or isinstance(store, WholeStore) else WholeStore(store)
+        raise InputError(f"missing_chunks must be 'error' or 'fill', got {missing_chunks!r}")
+    return store if missing_chunks == "fill" or isinstance(store, CompleteStore) else CompleteStore(store)
 
 
-def plain(store: Any) -> Any:
-    """Return the store itself."""
-    return store._store if isinstance(store, WholeStore) else store
+def inner_store(store: Any) -> Any:
+    """Return the store inside of a CompleteStore."""
+    return store._store if isinstance(store, CompleteStore) else store
 
 
-def written_whole(arrays: Iterable[Any]) -> bool:
-    """Tell whether arrays were written as ours are: with all their chunks, and checksums.
+def written_completely(arrays: Iterable[Any]) -> bool:
+    """Whether arrays were written with all chunks and checksums.
 
-    Results of versions before 0.7, and those that xarray wrote, lack chunks of nothing but the fill value.
+    Results of versions before 0.7, and of xarray, lack chunks of fill values only.
     """
     return all(isinstance(getattr(array.metadata, "codecs", [None])[-1], Crc32cCodec) for array in arrays)
 
 
-def refuse_damage(folder: Path) -> None:
-    """Refuse a local store of ours of which a part is missing or has not its checksum; nothing is decoded."""
+def check_damage(folder: Path) -> None:
+    """Raise if a part of a local result is missing or has a wrong checksum; nothing is decoded."""
     root = json.loads((folder / "zarr.json").read_text())
     for name in (root.get("consolidated_metadata") or {}).get("metadata", {}):
         if not (folder / name / "zarr.json").is_file():
-            raise InputError(f"{folder / name / 'zarr.json'} is not there")
+            raise InputError(f"{folder / name / 'zarr.json'} is missing")
     for name, array in zarr.open_group(LocalStore(folder, read_only=True), mode="r", use_consolidated=False).arrays():
-        checked = written_whole([array])
+        checked = written_completely([array])
         counts = [-(-s // c) for s, c in zip(array.shape, array.chunks, strict=True)]
         for index in itertools.product(*map(range, counts)):
             path = folder / name / array.metadata.encode_chunk_key(index)
             try:
                 packed = path.read_bytes()
             except FileNotFoundError:
-                raise InputError(f"{path} is not there") from None
+                raise InputError(f"{path} is missing") from None
             except OSError as error:
                 raise unreadable(path, error) from error
             if not packed or (checked and not has_checksum(packed)):
@@ -90,24 +89,24 @@ def refuse_damage(folder: Path) -> None:
 
 
 def has_checksum(packed: Any) -> bool:
-    """Tell whether bytes end with the CRC-32C of all before it."""
+    """Whether bytes end with their CRC-32C."""
     content = np.frombuffer(packed, np.uint8)
     return content.size > 4 and google_crc32c.value(content[:-4]) == int.from_bytes(content[-4:].tobytes(), "little")
 
 
 def missing_chunk(where: object) -> InputError:
-    """Say that a chunk is not there, and what may be the reason."""
+    """Return the error for a missing chunk."""
     return InputError(
-        f"{where}: this chunk is not there; copy the store again, or, if chunks of nothing but the fill value were "
-        "left out as it was written (Zarr's default), say so by --missing-chunks fill (missing_chunks='fill')"
+        f"{where}: this chunk is missing; copy the store again, or use --missing-chunks fill (missing_chunks='fill') "
+        "if it was written without chunks of fill values (Zarr's default)"
     )
 
 
 def damaged_chunk(where: object) -> InputError:
-    """Say that a chunk cannot be decoded."""
-    return InputError(f"{where}: this chunk is damaged or cut short; restore it from a copy or write the store again")
+    """Return the error for a chunk that cannot be decoded."""
+    return InputError(f"{where}: this chunk is damaged or truncated; restore it from a copy or write the store again")
 
 
 def unreadable(where: object, error: OSError) -> InputError:
-    """Say that the system does not let a chunk be read."""
+    """Return the error for a chunk that cannot be read."""
     return InputError(f"{where}: cannot be read ({error.strerror}); check the disk and the permissions")

@@ -25,13 +25,13 @@ from streampca._typing import Array
 from streampca.errors import DAMAGED, InputError, opening, redacted
 from streampca.sources.base import Axis, Source, changed, digest, plain_axes
 from streampca.sources.completeness import (
-    WholeStore,
+    CompleteStore,
+    complete,
     damaged_chunk,
     has_checksum,
+    inner_store,
     missing_chunk,
-    plain,
     unreadable,
-    whole,
 )
 from streampca.sources.formats.zarr import MARKERS
 from streampca.sources.remote import RemoteStore, is_url, open_remote
@@ -63,7 +63,7 @@ class ZarrSource(Source):
         check_array(array)
         if array.ndim < 2:
             raise InputError(f"{self.name}: a Zarr array of {array.ndim} dimension(s); give samples x features")
-        self._array, self._store = array, plain(array.store)
+        self._array, self._store = array, inner_store(array.store)
         self._stamps: Array | None = None
         names = dimension_names(array)
         self.samples, self.features = axes or plain_axes(
@@ -135,7 +135,7 @@ class ZarrSource(Source):
                 stamp = _stamp(os.fstat, file.fileno())
         except FileNotFoundError:
             self._check_unchanged(index, GONE)
-            if self._must_be_whole:
+            if self._must_be_complete:
                 raise missing_chunk(path) from None
             fill = self._array.fill_value
             out[...] = 0 if fill is None else fill
@@ -148,8 +148,8 @@ class ZarrSource(Source):
         return n_bytes
 
     @property
-    def _must_be_whole(self) -> bool:
-        return isinstance(self._array.store, WholeStore)
+    def _must_be_complete(self) -> bool:
+        return isinstance(self._array.store, CompleteStore)
 
     @property
     def _n_chunks(self) -> list[int]:
@@ -179,7 +179,7 @@ class ZarrSource(Source):
             super().watch()
         elif self._stamps is None:
             stamps = self._chunk_stamps()
-            if self._must_be_whole and (stamps == GONE).any():
+            if self._must_be_complete and (stamps == GONE).any():
                 first = np.unravel_index(int((stamps == GONE).argmax()), self._n_chunks)
                 raise missing_chunk(self._chunk_path(tuple(int(i) for i in first)))
             self._stamps = stamps
@@ -219,7 +219,7 @@ def _stacked_chunk(chunks: tuple[int, ...], sizes: tuple[int, ...]) -> int:
 def _direct_decoder(array: ZarrArray) -> Any:
     """Return the decoder of a chunk's file, or None if it takes zarr-python."""
     dtype, metadata = np.dtype(array.dtype), array.metadata
-    if not isinstance(plain(array.store), LocalStore) or dtype.byteorder == ">":
+    if not isinstance(inner_store(array.store), LocalStore) or dtype.byteorder == ">":
         return None
     if metadata.zarr_format == 3:
         return _decoder_of_codecs(list(metadata.codecs), dtype)
@@ -329,7 +329,7 @@ def check_block_count(array: ZarrArray) -> None:
 def open_store(location: str, missing_chunks: str) -> Any:
     """Return the store at a path or URL."""
     store = open_remote(location) if is_url(location) else LocalStore(location, read_only=True)
-    return whole(store, missing_chunks)
+    return complete(store, missing_chunks)
 
 
 def arrays_in(group: Any, deep: bool = True) -> Iterator[ZarrArray]:
@@ -338,7 +338,7 @@ def arrays_in(group: Any, deep: bool = True) -> Iterator[ZarrArray]:
     Arrays of a local store are opened one by one: zarr-python opens all at once, and if one fails, the others log
     errors of their own.
     """
-    store = plain(group.store)
+    store = inner_store(group.store)
     if not isinstance(store, LocalStore):
         members = group.members(max_depth=None if deep else 0)
         yield from (node for _, node in members if isinstance(node, zarr.Array))

@@ -13,7 +13,7 @@ import zarr
 
 from streampca.errors import DAMAGED, InputError, opening
 from streampca.sources.base import Source
-from streampca.sources.completeness import whole
+from streampca.sources.completeness import complete
 from streampca.sources.formats.zarr import GROUP_MARKERS
 from streampca.sources.labelled import labelled_source, split_axes
 from streampca.sources.registry import OpenOptions
@@ -47,7 +47,7 @@ def open_node(data: Any, options: OpenOptions) -> Source:
 
 def _open_object(data: Any, options: OpenOptions) -> tuple[Any, None]:
     """Return an open array or group, opened again if its chunks have to be complete."""
-    store = whole(data.store, options.missing_chunks)
+    store = complete(data.store, options.missing_chunks)
     if store is data.store:
         return data, None
     return (zarr.open_array if hasattr(data, "ndim") else zarr.open_group)(store, path=data.path, mode="r"), None

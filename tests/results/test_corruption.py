@@ -28,7 +28,7 @@ from streampca.run.config import load as load_config
 from streampca.run.convert import convert
 from streampca.run.driver import run as execute
 from streampca.run.fit import Job, open_data
-from streampca.sources.completeness import refuse_damage
+from streampca.sources.completeness import check_damage
 from streampca.sweep.checkpoint import Journal, read_record
 
 MODEL = {"kind": "pca", "n_components": 3, "solver": "krylov", "seed": 0, "tol": 1e-7}
@@ -90,7 +90,7 @@ def test_a_missing_chunk_is_named_with_the_cure_before_anything_is_read(tmp_path
     steps = []
     with pytest.raises(InputError) as error:
         fit(tmp_path / "x.zarr", tmp_path / "out.zarr", steps.append)
-    assert f"{tmp_path}/x.zarr/c/2/0: this chunk is not there" in one_line(error)
+    assert f"{tmp_path}/x.zarr/c/2/0: this chunk is missing" in one_line(error)
     assert "--missing-chunks fill" in str(error.value)
     assert not steps
     with pytest.raises(InputError, match="c/2/0"):
@@ -103,7 +103,7 @@ def test_missing_chunks_are_filled_where_asked_for(tmp_path, command):
     expected = X.copy()
     expected[100:150] = 0
     array = zarr.open_array(tmp_path / "x.zarr", mode="r")
-    with pytest.raises(InputError, match="c/2/0: this chunk is not there"):
+    with pytest.raises(InputError, match="c/2/0: this chunk is missing"):
         sp.PCA(3).fit(array)
     for data in (array, tmp_path / "x.zarr"):
         filled = sp.PCA(3).fit(open_source(data, missing_chunks="fill"))
@@ -130,7 +130,7 @@ def test_a_store_of_one_contig_need_not_say_which(tmp_path):
     shutil.rmtree(tmp_path / "g.vcz/variant_contig/c")
     assert open_genotypes(tmp_path / "g.vcz").label("chromosome").tolist() == ["1"] * 6
     shutil.rmtree(tmp_path / "g.vcz/variant_position/c")
-    with pytest.raises(InputError, match="variant_position/c/0: this chunk is not there"):
+    with pytest.raises(InputError, match="variant_position/c/0: this chunk is missing"):
         open_genotypes(tmp_path / "g.vcz")
 
 
@@ -290,7 +290,7 @@ def test_scores_of_an_attempt_before_are_checked_before_the_result_gets_its_name
     assert not (tmp_path / "out.zarr").exists()
     chunk.write_bytes(content)
     execute(config)
-    refuse_damage(tmp_path / "out.zarr")
+    check_damage(tmp_path / "out.zarr")
 
 
 # ---------------------------------------------------------------- secrets

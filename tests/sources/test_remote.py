@@ -23,7 +23,7 @@ from source_helpers import CODECS, assert_reads_as, everything, labelled, number
 import streampca as sp
 from streampca import InputError
 from streampca.demos.simulate_genotypes import simulate_genotypes
-from streampca.results.store import save
+from streampca.results.write import save
 from streampca.sources import open_genotypes, open_source, remote
 from streampca.sources.zarr_arrays import ZarrSource
 
@@ -113,7 +113,7 @@ def test_vcf_zarr_has_the_bits_of_the_local_copy(url, tmp_path):
 def test_an_absent_chunk_is_an_error_unless_it_is_to_be_filled(url, data):
     client = copied(data[0], url)
     client.delete("c/1/0")
-    with pytest.raises(InputError, match="c/1/0: this chunk is not there; .*--missing-chunks fill"):
+    with pytest.raises(InputError, match="c/1/0: this chunk is missing; .*--missing-chunks fill"):
         sp.PCA(n_components=4).fit(url)
     expected = data[1].copy()
     expected[20:40] = 0

@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from streampca._typing import Array
-from streampca.errors import curing_gaps
+from streampca.errors import hint_for_missing
 from streampca.models.base import Opener, like
 from streampca.models.dual.options import DualPPCAOptions
 from streampca.models.pca.fit import fit_pca, scores_of
@@ -104,7 +104,7 @@ class DualPPCA(Opener):
         options = DualPPCAOptions.of(self._parameters())
         k = component_count(options.n_components, source)
         pca = PCAOptions.of({**dict(options), "n_components": k})
-        with curing_gaps("fill them, or use PPCA, which models them"):
+        with hint_for_missing("fill them, or use PPCA, which models them"):
             found, sweeps = fit_pca(
                 source, pca, memory=self.memory_limit, progress=self.progress or silent, extra_sweeps=1
             )

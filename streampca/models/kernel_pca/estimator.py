@@ -10,14 +10,14 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from streampca._typing import Array
-from streampca.errors import InputError, curing_gaps
+from streampca.errors import InputError, hint_for_missing
 from streampca.models.base import Estimator, like, samples_like, scaled_block
 from streampca.models.dataset import as_dataset, kernel_attributes, kernel_variables
 from streampca.models.kernel_pca.fit import fit_kernel_pca
 from streampca.models.kernel_pca.options import KernelPCAOptions
 from streampca.models.kernel_pca.preimages import RESTORED_ROWS, KernelDenoiser, Scores, pre_images
 from streampca.models.kernel_pca.record import (
-    CURE,
+    MISSING_HINT,
     KernelPCAFit,
     finite_scores,
     kernel_scores,
@@ -224,7 +224,7 @@ class KernelPCA(Estimator):
         if lazy:
             block = partial(_block_scores, found=found, missing=self.missing)
             return lazy_rows(X.reshape(source.shape), block, self.n_components_, np.dtype(found.tile_dtype))
-        with curing_gaps(CURE):
+        with hint_for_missing(MISSING_HINT):
             return like(X, kernel_scores(found, sweeps, check=True), source)
 
     def _sweeps(self, source: Source, what: str, held: int) -> Sweeps:
@@ -268,7 +268,7 @@ class KernelPCA(Estimator):
         source, found = self._source(X, None, reset=False), self._found
         sweeps = self._sweeps(source, "denoising", source.shape[1])
         denoiser = KernelDenoiser.of(found, sweeps.matrix.dtype)
-        with curing_gaps(CURE):
+        with hint_for_missing(MISSING_HINT):
             pieces, _ = sweeps.run(RowsOf(denoiser, most=RESTORED_ROWS), "denoising", check=True)
         return samples_like(X, np.concatenate(pieces), source)
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from streampca._typing import Array
-from streampca.errors import InputError, MemoryLimitError, curing_gaps
+from streampca.errors import InputError, MemoryLimitError, hint_for_missing
 from streampca.models.kernel_pca.options import KernelPCAOptions
 from streampca.models.kernel_pca.preimages import MOST_ANCHORS, fit_ridge
 from streampca.models.kernel_pca.record import (
-    CURE,
+    MISSING_HINT,
     KernelPCAFit,
     check_kernel_data,
     first_count,
@@ -149,7 +149,7 @@ def fit_kernel_pca(
     scaling = None if learns_moments(options) else Scaling(np.zeros(d))
     planned = plan_kernel(source, options, m, budget)
     fit = _Fit(planned.over(source, options.missing, options.scale, scaling, progress), options, budget)
-    with fit.sweeps, curing_gaps(CURE):
+    with fit.sweeps, hint_for_missing(MISSING_HINT):
         found = fit.run(m)
     return replace(found, seconds=time.monotonic() - started), fit.sweeps
 

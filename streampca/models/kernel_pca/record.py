@@ -23,7 +23,7 @@ from streampca.sweep.statistics import RowsOf
 from streampca.sweep.sweep import Sweeps
 
 FIRST_LANDMARKS = 64  # "auto" starts with these
-CURE = "fill them (PPCA can: `impute`), or use missing='mean'"
+MISSING_HINT = "fill them (PPCA can: `impute`), or use missing='mean'"
 
 
 def kernel_of(options: KernelPCAOptions, gamma: float) -> Kernel:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from streampca._typing import Array
-from streampca.errors import InputError, curing_gaps
+from streampca.errors import InputError, hint_for_missing
 from streampca.models.mixture.options import MixtureOptions
 from streampca.progress import Progress, logger, silent
 from streampca.solvers.base import NeedsFloat64, know_scaling
@@ -23,7 +23,7 @@ from streampca.sweep.statistics import Statistic
 from streampca.sweep.sweep import Sweeps
 
 # What to do about missing values.
-CURE = "fill them (PPCA can: `impute`), or leave their samples out"
+MISSING_HINT = "fill them (PPCA can: `impute`), or leave their samples out"
 
 
 def check_data(source: Source, options: MixtureOptions) -> None:
@@ -82,7 +82,7 @@ def fit_mixture(
     """
     check_data(source, options)
     sweeps = mixture_sweeps(source, options, memory, progress)
-    with sweeps, curing_gaps(CURE):
+    with sweeps, hint_for_missing(MISSING_HINT):
         variance = _mean_variance(sweeps)
         solver = MixtureEM(
             sweeps, options.n_clusters, options.n_components, variance, options.tol, options.max_iter,
@@ -117,6 +117,6 @@ def log_joint(
     needs = Needs(0, _tile_bytes(source, K, width), driver=8 * 3 * n * K)
     planned = plan_sweeps(source, needs, Budget.of(memory), "the density", dtype=np.dtype(np.float64))
     sweeps = planned.over(source, "error", None, scaling, progress)
-    with curing_gaps(CURE):
+    with hint_for_missing(MISSING_HINT):
         pieces, _ = sweeps.run(LogJoint(mixture), "density", check=True)
     return np.concatenate(pieces)

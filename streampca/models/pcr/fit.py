@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from streampca._typing import Array
-from streampca.errors import InputError, curing_gaps
+from streampca.errors import InputError, hint_for_missing
 from streampca.genetics.matching import Match
 from streampca.genetics.samples import without_sparse
 from streampca.models.dataset import Variables, pca_variables, provenance
@@ -243,7 +243,7 @@ def predict_targets(
     if match is not None:
         Z, _ = placed_genotypes(source, part, match, projection="simple", memory=memory, progress=progress)
     else:
-        with curing_gaps("fill them, or fit with missing='mean'"):
+        with hint_for_missing("fill them, or fit with missing='mean'"):
             Z, _ = project(source, part, missing, memory, progress, np.float64)
     return np.asarray(values + Z @ found.score_coefficient[:, :m].T)
 

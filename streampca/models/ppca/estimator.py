@@ -12,12 +12,12 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from streampca._typing import Array
-from streampca.errors import InputError, curing_gaps
+from streampca.errors import InputError, hint_for_missing
 from streampca.models.base import Estimator, like, samples_like
 from streampca.models.dataset import as_dataset, latent_attributes, latent_variables
 from streampca.models.genotypes import fit_genotypes
 from streampca.models.ppca.fit import (
-    CURE,
+    MISSING_HINT,
     PPCAFit,
     fit_ppca,
     infer_latent,
@@ -295,7 +295,7 @@ def _block_means(block: Array, *, found: PPCAFit, missing: str) -> Array:
     found.scaling.apply(T, block, slice(None))
     gaps = None
     if block.dtype.kind == "f" and not np.isfinite(block).all():
-        with curing_gaps(CURE):
+        with hint_for_missing(MISSING_HINT):
             Defects.of(block).refuse("mean" if missing == "model" else "error", "a block of the Dask array")
         gaps = Gaps.taken(T)
     side = Side.of_features(found.factors, gaps is not None, T.dtype)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from streampca._typing import Array
-from streampca.errors import InputError, MemoryLimitError, MissingValuesError, curing_gaps
+from streampca.errors import InputError, MemoryLimitError, MissingValuesError, hint_for_missing
 from streampca.genetics.matching import Match
 from streampca.models.pca.fit import (
     PCAFit,
@@ -45,7 +45,7 @@ HELD_OUT = 0.05
 # Below this share of the variance, noise is a difference that float32 products do not give well enough.
 FLOAT32_NOISE = 1e-3
 # What to do about missing values.
-CURE = "fill them, or use missing='model'"
+MISSING_HINT = "fill them, or use missing='model'"
 # Iterations of EM that a plan counts on.
 EM_SWEEPS = 6
 
@@ -340,7 +340,7 @@ def _components(source: Source, request: Run, count: int, spent: Spent) -> tuple
     """Return principal components with missing values at the mean; complete data need no sweep to know the mean."""
     if request.options.missing == "error" or request.options.method == "closed":
         complete = "method='closed' is for complete data: fill them, or use method='em' or 'auto'"
-        with curing_gaps(CURE if request.options.missing == "error" else complete):
+        with hint_for_missing(MISSING_HINT if request.options.missing == "error" else complete):
             return request.fit_pca(source, "error", count)
     if not source.is_genotypes:
         try:
@@ -524,7 +524,7 @@ def _inferring(
     gaps = missing == "model" and source.dtype.kind == "f"
     dtype = np.result_type(tile_dtype(source.dtype), latent.tile_dtype)
     sweeps = latent_sweeps(source, latent.n_components, gaps, latent.scaling, dtype, Budget.of(memory), progress)
-    with curing_gaps(CURE), sweeps:
+    with hint_for_missing(MISSING_HINT), sweeps:
         yield sweeps, gaps
 
 

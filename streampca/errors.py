@@ -67,6 +67,10 @@ def one_line(text: str) -> str:
 class MemoryLimitError(InputError):
     """The memory limit is too low; raised before any data are read, with the amount needed.
 
+    Attributes
+    ----------
+    needed_bytes : the smallest limit that is enough.
+
     Examples
     --------
     >>> import numpy as np, streampca
@@ -77,20 +81,17 @@ class MemoryLimitError(InputError):
     10 MB is allowed
     """
 
+    def __init__(self, message: object = "", needed_bytes: int = 0):
+        super().__init__(message)
+        self.needed_bytes = needed_bytes
+
 
 class MissingValuesError(InputError):
-    """Missing values that a model does not allow.
-
-    Attributes
-    ----------
-    seconds, bytes_read : of the sweeps before this error.
-    """
+    """Missing values that a model does not allow."""
 
     def __init__(self, what: str, hint: str):
         super().__init__(f"{what}; {hint}")
         self.what = what
-        self.seconds: list[float] = []
-        self.bytes_read = 0
 
 
 @contextmanager

@@ -158,6 +158,8 @@ def know_scaling(sweeps: Sweeps, moments: Moments) -> float:
         if not full.all():
             raise SamplesLeftOut(full)
     scale = scale_of(moments, matrix.scale, n_samples, matrix.filter, matrix.divisor)
+    if matrix.missing == "detect":
+        matrix = replace(matrix, missing="mean" if moments.missing.any() else "error")
     sweeps.matrix = matrix.with_scaling(Scaling(moments.mean, scale))
     if scale is not None and np.isinf(scale).all() and np.isfinite(moments.m2).all():
         raise InputError(f"{matrix.source.name}: no variant is left: {left_out(matrix.filter, moments)}")
@@ -214,10 +216,16 @@ def probed_sweep(
 ) -> tuple[Any, Moments | None, Probe | RowProbe | None]:
     """Sweep for a statistic, with probes if wanted and if tiles are float32; returns its value, moments, the probe."""
     matrix = sweeps.matrix
-    if not probes or matrix.dtype == np.float64:
-        return *sweeps.run(statistic, label), None
-    both = with_probes(statistic, matrix.n_full)
+    probed = probes and matrix.dtype != np.float64
+    both = with_probes(statistic, matrix.n_full) if probed else statistic
     value, moments = sweeps.run(both, label)
+    if moments is not None and matrix.missing == "detect" and matrix.merges_means and moments.missing.any():
+        logger.info("there are missing values: another sweep replaces them by the mean")
+        # The first sweep replaced them by the means of tiles; its moments are right.
+        know_scaling(sweeps, moments)
+        value, _ = sweeps.run(both, label)
+    if not probed:
+        return value, moments, None
     value, probe = probe_of(value, both, matrix.source.shape[0])
     return value, moments, probe
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from streampca.sources import Source
 from streampca.sweep.matrix import tile_dtype
-from streampca.sweep.memory import Budget, Needs
+from streampca.sweep.memory import WRITE_COPIES, Budget, Needs
 from streampca.sweep.statistics import Statistic
 
 # A rough model of one core, to compare solvers; only the ratios matter.
@@ -63,6 +63,11 @@ class Problem:
     def tables_bytes(self) -> int:
         """Bytes of covariates and targets, given and centred, and of the folds of the samples."""
         return 8 * self.source.shape[0] * (3 * self.n_others + 2)
+
+    @property
+    def score_bytes(self) -> int:
+        """Bytes of the scores of one row, as a task computes and writes them, if rows are samples."""
+        return (2 + WRITE_COPIES) * 8 * (self.k or ASSUMED_COMPONENTS) if self.axis == 0 else 0
 
     def tile_bytes(self, statistic: Statistic, width: int) -> int:
         """Bytes of a float64 tile, of its copy in float32, and of the temporary of its product, N x width."""

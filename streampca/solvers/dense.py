@@ -52,7 +52,7 @@ class Dense:
         problem = replace(problem, k=k)
         copies = 2 + int(problem.keep_scatter and axis == 0) if k < N else 3
         needs = Needs(
-            axis, problem.tile_bytes(Scatter(), STRIP), partial=partial,
+            axis, problem.tile_bytes(Scatter(), STRIP), problem.score_bytes, partial,
             driver=8 * N * k + (copies - 1) * partial + problem.components_bytes(), after=problem.after_bytes(),
         )  # fmt: skip
         seconds = problem.read_seconds + problem.n_block * N * N / SCATTER_RATE + 4 / 3 * N**3 / EIGH_RATE
@@ -87,12 +87,12 @@ class Dense:
 
     def _attempt(self, sweeps: Sweeps, wanted: Wanted, known: Moments | None = None) -> Solution:
         early = known or learn_moments(sweeps, folds_scale=True)
-        # Tiles that are centred by their own mean along the way are not scaled yet.
-        scaled = not sweeps.matrix.merges_means
         gram = sweeps.matrix.axis == 1
         probes = wanted.certificate == "probe" and not gram
         scatter, moments, probe = probed_sweep(sweeps, Scatter(), "Gram matrix" if gram else "covariance", probes)
         assert not isinstance(probe, RowProbe)
+        # Tiles that were centred by their own mean are not scaled yet.
+        scaled = not sweeps.matrix.merges_means
         moments = early or moments
         assert moments is not None
         trace = know_scaling(sweeps, moments)

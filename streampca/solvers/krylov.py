@@ -106,7 +106,7 @@ class Krylov:
         # Next to the basis: the product, its residual and their factors, Ritz vectors and their residuals, and probes.
         others = 8 * N * (5 * b + 2 * count + 2 * probes)
         needs = Needs(
-            axis, problem.tile_bytes(Statistic(), b), partial=8 * N * (b + probes),
+            axis, problem.tile_bytes(Statistic(), b), problem.score_bytes, partial=8 * N * (b + probes),
             driver=others + 8 * N * least + problem.components_bytes(),
         )  # fmt: skip
         room = budget.limit - footprint(problem.source, needs, budget)[1].peak(1)

@@ -49,7 +49,11 @@ class Power:
         """Return the cost: little memory, and many sweeps for each component."""
         N, axis, k = problem.n_full, problem.axis, problem.k or ASSUMED_COMPONENTS
         needs = Needs(
-            axis, problem.tile_bytes(Statistic(), 1), partial=8 * N, driver=8 * N * (k + 8) + problem.components_bytes()
+            axis,
+            problem.tile_bytes(Statistic(), 1),
+            problem.score_bytes,
+            partial=8 * N,
+            driver=8 * N * (k + 8) + problem.components_bytes(),
         )
         sweeps = SWEEPS * k + axis
         seconds = sweeps * (problem.read_seconds + 8.0 * problem.n_block * N / PRODUCT_RATE)

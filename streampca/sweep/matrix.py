@@ -114,7 +114,8 @@ class Matrix:
     source : the data.
     axis : 0 to cut along samples, 1 along features.
     dtype : of the tiles.
-    missing : "error", or "mean" to let missing values stand at their feature's mean.
+    missing : "error"; "mean" to replace missing values by the mean of their feature; "detect" to count them in the
+        first sweep, which makes it one of the two.
     scale : None, "unit", "patterson" or "coslat".
     scaling : centre and scale once they are known; before, each tile is centred by its own mean.
     partitions : ranges of the block axis.

@@ -15,7 +15,7 @@ the source's shape, chunks and type, the declared needs and the budget: never of
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,9 +40,11 @@ TASK_RESERVE = 12 << 20
 PROCESS_RESERVE = 40 << 20
 # Resident size of a shell command before it reads data: the interpreter with NumPy, SciPy, Dask and Zarr, and
 # `distributed`, whether the engine needs it or not, so that all engines have the same plan.
-COMMAND_BASELINE = 112 << 20
+COMMAND_BASELINE = 96 << 20
 # The same for a command that opens a result: with xarray and pandas.
-RESULT_BASELINE = 160 << 20
+RESULT_BASELINE = 144 << 20
+# Copies of a block that Zarr makes to encode and compress it.
+WRITE_COPIES = 4
 # The compiled loops over missing values, with numba, when they are compiled for the first time.
 NUMBA_BYTES = 150 << 20
 
@@ -219,12 +221,26 @@ def plan_sweeps(
     return SweepPlan(cut, count, need, peak + kept, budget.limit, kept, dtype or tile_dtype(source.dtype))
 
 
+def plan_stages(*stages: Callable[[], SweepPlan]) -> list[Any]:
+    """Make the plans of all stages of a run; if some do not fit, raise the error of the one that needs the most."""
+    plans, errors = [], []
+    for stage in stages:
+        try:
+            plans.append(stage())
+        except MemoryLimitError as error:
+            errors.append(error)
+    if errors:
+        raise max(errors, key=lambda error: error.needed_bytes)
+    return plans
+
+
 def threads_that_fit(need: Footprint, limit: int, wanted: int, what: str) -> int:
     """Return how many tasks fit at a time; raise `MemoryLimitError` if not even one does."""
     if need.peak(1) > limit:
         raise MemoryLimitError(
             f"{what} needs at least {math.ceil(need.peak(1) / 1e6)} MB of memory, {show_bytes(limit)} is allowed: "
-            f"raise the limit to {math.ceil(need.peak(1) / 1e7) * 10}MB or more"
+            f"raise the limit to {math.ceil(need.peak(1) / 1e7) * 10}MB or more",
+            need.peak(1),
         )
     threads = wanted
     while need.peak(threads) > limit:

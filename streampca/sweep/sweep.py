@@ -26,7 +26,6 @@ from dask.callbacks import Callback
 from dask.delayed import Delayed, delayed
 from threadpoolctl import ThreadpoolController
 
-from streampca.errors import MissingValuesError
 from streampca.progress import Progress, Step, silent
 from streampca.sources import Source
 from streampca.sources.arrays import BlockSource
@@ -247,11 +246,7 @@ class Sweeps:
         total, seconds = self._recorded(statistic, label, check or self.matrix.scaling is None)
         self.seconds.append(seconds)
         self.bytes_read += total.n_bytes
-        try:
-            total.defects.refuse(self.matrix.missing, self.matrix.source.name)
-        except MissingValuesError as error:
-            error.seconds, error.bytes_read = self.seconds, self.bytes_read
-            raise
+        total.defects.refuse(self.matrix.missing, self.matrix.source.name)
         if isinstance(total.missing, np.ndarray):
             self.sample_missing = total.missing
         if not total.moments:

@@ -17,7 +17,7 @@ from streampca.solvers.kernel.kernels import MOVABLE, FourierMap, Kernel, Landma
 from streampca.solvers.kernel.nystrom import KernelSolution
 from streampca.sources import Source
 from streampca.sweep.matrix import FeatureMap
-from streampca.sweep.memory import Budget, Needs, plan_sweeps
+from streampca.sweep.memory import WRITE_COPIES, Budget, Needs, plan_sweeps
 from streampca.sweep.scaling import Scaling
 from streampca.sweep.statistics import RowsOf
 from streampca.sweep.sweep import Sweeps
@@ -198,9 +198,9 @@ def kernel_sweeps(
     dtype = np.dtype(found.tile_dtype)
     needs = Needs(
         0,
-        # Features, weights and the kernel of a few rows; and the result of a partition, in two copies.
+        # Features, weights and the kernel of a few rows; and the result of a partition, joined and written.
         tile=dtype.itemsize * RESTORED_ROWS * (6 * m + 4 * d + k),
-        row=2 * dtype.itemsize * (d + k),
+        row=(2 + WRITE_COPIES) * dtype.itemsize * (d + k),
         driver=8 * (3 * n * held + 2 * m * (d + k)),
         widening=max(1.0, m / d),
     )

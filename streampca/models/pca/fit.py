@@ -19,7 +19,7 @@ from streampca.solvers.choose import Plan, Timed, check_components, plan
 from streampca.solvers.cost import ASSUMED_COMPONENTS
 from streampca.sources import Axis, Source
 from streampca.sweep.matrix import tile_dtype
-from streampca.sweep.memory import Budget, Needs, plan_sweeps
+from streampca.sweep.memory import WRITE_COPIES, Budget, Needs, plan_sweeps
 from streampca.sweep.scaling import Scaling
 from streampca.sweep.statistics import CrossProduct, Projection, Statistic
 from streampca.sweep.sweep import Sweeps
@@ -165,7 +165,7 @@ class PCAFit:
 
 def fit_pca(
     source: Source, options: PCAOptions, *, memory: Any = None, progress: Progress = silent, extra_sweeps: int = 0,
-    keep_scatter: bool = False,
+    keep_scatter: bool = False, detect_missing: bool = False,
 ) -> tuple[PCAFit, Sweeps]:  # fmt: skip
     """Fit principal components to a source; return them, and the sweeps to continue with.
 
@@ -176,12 +176,15 @@ def fit_pca(
     progress : called with a `Step` when a partition is done.
     extra_sweeps : sweeps that follow the fit, which the choice of the solver takes into account.
     keep_scatter : keep the scatter matrix, for merging, if the solver forms it.
+    detect_missing : replace missing values by the mean, as missing="mean" does, without an additional sweep over
+        complete data.
     """
     started, memory = time.monotonic(), Budget.of(memory)
     chosen = plan_pca(source, options, memory=memory, extra_sweeps=extra_sweeps, keep_scatter=keep_scatter)
     resolved = resolve(options, source)
     wanted = wanted_components(resolved, source.shape)
-    sweeps = chosen.over(source, resolved.missing, resolved.scale, progress=progress)
+    missing = "detect" if detect_missing else resolved.missing
+    sweeps = chosen.over(source, missing, resolved.scale, progress=progress)
     full: Array | None = None
     try:
         with sweeps:
@@ -198,7 +201,7 @@ def fit_pca(
         del sweeps, chosen
         found, sweeps = fit_pca(
             without_sparse(source, full), options, memory=memory, progress=progress, extra_sweeps=extra_sweeps,
-            keep_scatter=keep_scatter,
+            keep_scatter=keep_scatter, detect_missing=detect_missing,
         )  # fmt: skip
         return also_spent(found, spent, n_bytes), sweeps
     fitted_in = str(sweeps.matrix.dtype)
@@ -441,7 +444,7 @@ def linear_sweeps(source: Source, found: PCAFit, missing: str, memory: Any, prog
     """Plan a sweep over samples, cut along them, each of which becomes a sample again."""
     d, k, itemsize = source.shape[1], len(found.components), tile_dtype(source.dtype).itemsize
     tile = Statistic().tile_length(d, itemsize) * (itemsize * (2 * d + k) + 2 * 8 * d)
-    needs = Needs(0, tile, row=2 * itemsize * d, driver=8 * 2 * d * (k + 2))
+    needs = Needs(0, tile, row=(2 + WRITE_COPIES) * itemsize * d, driver=8 * 2 * d * (k + 2))
     planned = plan_sweeps(source, needs, Budget.of(memory), "denoising")
     return planned.over(source, missing, None, found.scaling, progress)
 

@@ -7,12 +7,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from streampca._typing import Array
-from streampca.errors import InputError, MemoryLimitError, MissingValuesError, hint_for_missing
+from streampca.errors import InputError, MemoryLimitError, hint_for_missing
 from streampca.genetics.matching import Match
 from streampca.models.pca.fit import (
     PCAFit,
@@ -34,7 +35,7 @@ from streampca.solvers.em.statistics import infer, infer_all
 from streampca.sources import Axis, Source
 from streampca.sources.wrappers import HeldOut, as_float64
 from streampca.sweep.matrix import tile_dtype
-from streampca.sweep.memory import Budget, SweepPlan
+from streampca.sweep.memory import Budget, SweepPlan, plan_stages
 from streampca.sweep.scaling import Scaling
 from streampca.sweep.sweep import Sweeps, active_client, one_blas_thread
 
@@ -87,11 +88,13 @@ def plan_ppca(
     The number of EM iterations depends on the data: the plan assumes `EM_SWEEPS`.
     """
     count, memory = component_count(options.n_components, source), Budget.of(memory)
-    planned = plan_pca(
-        source, start_options(options, "mean", count), memory=memory, extra_sweeps=extra_sweeps,
+    start = partial(
+        plan_pca, source, start_options(options, "mean", count), memory=memory, extra_sweeps=extra_sweeps,
         keep_scatter=options.per_feature_noise,
     )  # fmt: skip
-    em = check_memory(source, options, memory)
+    planned: Plan
+    em: SweepPlan
+    planned, em = plan_stages(start, partial(check_memory, source, options, memory))
     if options.method == "closed":
         return planned
     each = f"EM, if needed, one sweep per iteration, {EM_SWEEPS} assumed"
@@ -113,7 +116,8 @@ def check_memory(source: Source, options: PPCAOptions | FactorAnalysisOptions, m
     except MemoryLimitError as error:
         if not gaps or source.is_genotypes:
             raise
-        raise MemoryLimitError(f"{error}; if no values are missing, missing='error' needs less") from None
+        hint = "if no values are missing, missing='error' needs less"
+        raise MemoryLimitError(f"{error}; {hint}", error.needed_bytes) from None
 
 
 @dataclass(frozen=True)
@@ -231,12 +235,18 @@ class Run:
     memory: Budget
     progress: Progress
 
-    def fit_pca(self, source: Source, missing: str, count: int) -> tuple[PCAFit, Sweeps]:
-        """Fit the principal components that EM starts from."""
-        return fit_pca(
-            source, start_options(self.options, missing, count), memory=self.memory, progress=self.progress,
-            keep_scatter=self.options.per_feature_noise,
-        )  # fmt: skip
+    def fit_pca(self, source: Source, count: int) -> tuple[PCAFit, Sweeps]:
+        """Fit the principal components that EM starts from, with missing values at the mean if they are allowed."""
+        complete = self.options.missing == "error" or self.options.method == "closed"
+        hint = MISSING_HINT
+        if self.options.missing != "error":
+            hint = "method='closed' is for complete data: fill them, or use method='em' or 'auto'"
+        with hint_for_missing(hint):
+            return fit_pca(
+                source, start_options(self.options, "error" if complete else "mean", count), memory=self.memory,
+                progress=self.progress, keep_scatter=self.options.per_feature_noise,
+                detect_missing=not complete and not source.is_genotypes,
+            )  # fmt: skip
 
 
 def closed_form(found: PCAFit, own_noise: bool = False) -> Factors:
@@ -272,10 +282,10 @@ def fit_ppca(
     """
     started, memory = time.monotonic(), Budget.of(memory)
     most = component_count(options.n_components, source)
-    check_memory(source, options, memory)
+    plan_ppca(source, options, memory=memory)
     request = Run(options, memory, progress)
     spent = Spent()
-    found, sweeps = _components(source, request, most, spent)
+    found, sweeps = request.fit_pca(source, most)
     spent.add(found.sweep_seconds, found.bytes_read)
     gaps = bool(found.missing.any())
     if len(found.components) >= len(found.mean):
@@ -334,21 +344,6 @@ def fit_ppca(
         certificate_method=found.certificate_method if method == "closed" else None,
     )
     return replace(latent, notes=_notes(latent, found)), swept
-
-
-def _components(source: Source, request: Run, count: int, spent: Spent) -> tuple[PCAFit, Sweeps]:
-    """Return principal components with missing values at the mean; complete data need no sweep to know the mean."""
-    if request.options.missing == "error" or request.options.method == "closed":
-        complete = "method='closed' is for complete data: fill them, or use method='em' or 'auto'"
-        with hint_for_missing(MISSING_HINT if request.options.missing == "error" else complete):
-            return request.fit_pca(source, "error", count)
-    if not source.is_genotypes:
-        try:
-            return request.fit_pca(source, "error", count)
-        except MissingValuesError as error:
-            spent.add(error.seconds, error.bytes_read)
-            logger.info("there are missing values: they are left out of the likelihood")
-    return request.fit_pca(source, "mean", count)
 
 
 def _fit_in_float64(source: Source, request: Run, spent: Spent) -> tuple[PPCAFit, Sweeps]:

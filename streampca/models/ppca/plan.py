@@ -12,7 +12,7 @@ from streampca.solvers.em.loop import MEMORY
 from streampca.solvers.em.statistics import Step
 from streampca.sources import Source
 from streampca.sweep.matrix import tile_dtype
-from streampca.sweep.memory import NUMBA_BYTES, Budget, Needs, SweepPlan, plan_sweeps
+from streampca.sweep.memory import NUMBA_BYTES, WRITE_COPIES, Budget, Needs, SweepPlan, plan_sweeps
 from streampca.sweep.scaling import Scaling
 from streampca.sweep.statistics import Statistic
 from streampca.sweep.sweep import Sweeps, active_client
@@ -56,7 +56,7 @@ def em_needs(source: Source, axis: int, k: int, gaps: bool, itemsize: int) -> Ne
         axis,
         # A tile, its squares, the temporary of a product; the k x k matrices of its rows; posteriors of its samples.
         tile=itemsize * N * (2 * length + columns) + 8 * length * 6 * (k + 1) ** 2,
-        row=8 * (2 * k + 2) * 2 if axis == 0 else 0,
+        row=8 * (2 * k + 2) * (2 + WRITE_COPIES) if axis == 0 else 0,
         partial=8 * N * sums,
         driver=driver,
         libraries=NUMBA_BYTES if gaps else 0,
@@ -75,7 +75,9 @@ def imputing_sweeps(source: Source, k: int, memory: Any, progress: Progress) -> 
     regular = all(start % length == 0 for start, _ in cut.partitions)
     if not regular and active_client() is not None:
         raise InputError(f"{source.name}: blocks of uneven length cannot be imputed on a cluster; rechunk the array")
-    needs = Needs(axis, 3 * dtype.itemsize * N * length, driver=8 * k * sum(source.shape), libraries=NUMBA_BYTES)
+    needs = Needs(
+        axis, (3 + WRITE_COPIES) * dtype.itemsize * N * length, driver=8 * k * sum(source.shape), libraries=NUMBA_BYTES
+    )
     # Where partitions share a chunk of the output, one of them writes at a time.
     planned = plan_sweeps(source, needs, Budget.of(memory), "imputing", threads=None if regular else 1)
     return planned.over(source, "mean", None, Scaling(np.zeros(source.shape[1])), progress), length

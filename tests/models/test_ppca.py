@@ -555,6 +555,22 @@ def test_same_bits_on_two_processes(tmp_path, two_workers):
             assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
 
 
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_missing_values_cost_one_sweep_and_complete_data_none(dtype):
+    x = planted(400, 12, 2).astype(dtype)
+    gaps = x.copy()
+    gaps[::7, ::5] = np.nan
+    complete = PPCA(2, solver="covariance").fit(CountingSource(x, (50, 12)))
+    assert complete.n_sweeps_ == 1
+    # The first sweep counts missing values and learns the mean, the second is the covariance about it.
+    source = CountingSource(gaps, (50, 12))
+    model = PPCA(2, solver="covariance").fit(source)
+    assert model.n_sweeps_ == 2 + model.n_iter_ == source.times_read().max() == source.times_read().min()
+    # Along features the first sweep needs no means of other tiles; the second gives the components.
+    wide = PPCA(2, solver="gram").fit(CountingSource(gaps.T.copy(), (12, 50)))
+    assert wide.n_sweeps_ <= 3 + wide.n_iter_
+
+
 @pytest.mark.parametrize(("shape", "chunks"), [((10**6, 1000), (10_000, 1000)), ((2000, 10**6), (2000, 1000))])
 def test_too_little_memory_is_refused_before_reading_with_the_least_needed(shape, chunks):
     source = UnreadableSource(shape, chunks)

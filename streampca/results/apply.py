@@ -124,10 +124,10 @@ def project_kernel(to: Application) -> dict[str, Any]:
     """Write scores on kernel components."""
     found, source = kernel_in(to.result), to.source
     k = len(found.explained_variance)
-    sweeps = kernel_sweeps(source, found, to.missing, to.memory_limit, to.progress, "projecting")
+    sweeps = kernel_sweeps(source, found, to.missing, to.memory_limit, to.progress)
     writer = score_writer(to.store, ("scores",), sweeps.matrix, k)
     if writer is None:
-        sweeps = kernel_sweeps(source, found, to.missing, to.memory_limit, to.progress, "projecting", held=k)
+        sweeps = kernel_sweeps(source, found, to.missing, to.memory_limit, to.progress, held=True)
     with hint_for_missing(HINT):
         scores = kernel_scores(found, sweeps, True, writer)
     _save_scores(to, None if writer else scores, {})
@@ -190,7 +190,7 @@ def denoise_kernel(to: Application) -> dict[str, Any]:
     """Write pre-images of samples projected on kernel components; images keep their dimensions."""
     found = kernel_in(to.result)
     check_invertible(found)
-    sweeps = kernel_sweeps(to.source, found, to.missing, to.memory_limit, to.progress, "denoising")
+    sweeps = kernel_sweeps(to.source, found, to.missing, to.memory_limit, to.progress, restores=True)
     return _denoise(to, KernelDenoiser.of(found, sweeps.matrix.dtype), sweeps)
 
 

@@ -44,7 +44,7 @@ COMMAND_BASELINE = 96 << 20
 # The same for a command that opens a result: with xarray and pandas.
 RESULT_BASELINE = 144 << 20
 # Copies of a block that Zarr makes to encode and compress it.
-WRITE_COPIES = 4
+WRITE_COPIES = 3
 # The compiled loops over missing values, with numba, when they are compiled for the first time.
 NUMBA_BYTES = 150 << 20
 

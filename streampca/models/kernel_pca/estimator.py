@@ -220,15 +220,16 @@ class KernelPCA(Estimator):
         check_is_fitted(self)
         source, found = self._source(X, None, reset=False), self._found
         lazy = type(X).__module__.startswith("dask.array")
-        sweeps = self._sweeps(source, "projecting", 0 if lazy else self.n_components_)
+        sweeps = self._sweeps(source, restores=False, held=not lazy)
         if lazy:
             block = partial(_block_scores, found=found, missing=self.missing)
             return lazy_rows(X.reshape(source.shape), block, self.n_components_, np.dtype(found.tile_dtype))
         with hint_for_missing(MISSING_HINT):
             return like(X, kernel_scores(found, sweeps, check=True), source)
 
-    def _sweeps(self, source: Source, what: str, held: int) -> Sweeps:
-        return kernel_sweeps(source, self._found, self.missing, self.memory_limit, self.progress or silent, what, held)
+    def _sweeps(self, source: Source, restores: bool, held: bool) -> Sweeps:
+        progress = self.progress or silent
+        return kernel_sweeps(source, self._found, self.missing, self.memory_limit, progress, restores, held)
 
     def inverse_transform(self, X: Any) -> Any:
         """Map scores back to samples: by the ridge map if learnt, else exactly (linear) or by fixed point (rbf).
@@ -266,7 +267,7 @@ class KernelPCA(Estimator):
         """
         check_is_fitted(self)
         source, found = self._source(X, None, reset=False), self._found
-        sweeps = self._sweeps(source, "denoising", source.shape[1])
+        sweeps = self._sweeps(source, restores=True, held=True)
         denoiser = KernelDenoiser.of(found, sweeps.matrix.dtype)
         with hint_for_missing(MISSING_HINT):
             pieces, _ = sweeps.run(RowsOf(denoiser, most=RESTORED_ROWS), "denoising", check=True)

@@ -180,13 +180,15 @@ def finite_scores(scores: Array) -> Array:
 
 
 def kernel_sweeps(
-    source: Source, found: KernelPCAFit, missing: str, memory: Any, progress: Progress, what: str, held: int = 0
-) -> Sweeps:
+    source: Source, found: KernelPCAFit, missing: str, memory: Any, progress: Progress, restores: bool = False,
+    held: bool = False,
+) -> Sweeps:  # fmt: skip
     """Plan a sweep over new samples, whose tiles become features, then scores or samples again.
 
     Parameters
     ----------
-    held : numbers of each sample that come to the driver.
+    restores : whether scores are mapped back to samples.
+    held : whether the driver gets the result; else tasks write it.
     """
     n, d = source.shape
     if d != len(found.mean):
@@ -195,14 +197,15 @@ def kernel_sweeps(
             "the same features in the same order"
         )
     m, k = found.solution.weights.shape
-    dtype = np.dtype(found.tile_dtype)
+    dtype, width = np.dtype(found.tile_dtype), d if restores else k
     needs = Needs(
         0,
         # Features, weights and the kernel of a few rows; and the result of a partition, joined and written.
         tile=dtype.itemsize * RESTORED_ROWS * (6 * m + 4 * d + k),
-        row=(2 + WRITE_COPIES) * dtype.itemsize * (d + k),
-        driver=8 * (3 * n * held + 2 * m * (d + k)),
+        row=(2 + WRITE_COPIES) * dtype.itemsize * width,
+        driver=8 * (3 * n * width * held + 2 * m * (d + k)),
         widening=max(1.0, m / d),
     )
+    what = "denoising" if restores else "projecting"
     planned = plan_sweeps(source, needs, Budget.of(memory), what, dtype=dtype)
     return planned.over(source, missing, None, found.scaling, progress)

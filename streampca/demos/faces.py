@@ -18,8 +18,7 @@ from streampca._typing import Array
 from streampca.demos.base import Demo
 from streampca.demos.simulate_faces import simulate_faces
 from streampca.errors import InputError
-from streampca.models.pca.fit import PCAFit, distances, fit_pca, project
-from streampca.models.pca.options import PCAOptions
+from streampca.models.pca.estimator import PCA
 from streampca.report import draw_figure
 from streampca.report.images import image_rows, reconstructions
 from streampca.report.printing import draw_items
@@ -123,35 +122,33 @@ class Faces:
 
 def evaluate(faces: Faces, k: int, picture: Path, echo: Echo) -> None:
     """Report how well components of four folds denoise, recognise and detect the images of the fifth."""
-    rng = np.random.default_rng(0)
+    rng, X, shape = np.random.default_rng(0), faces.rows.astype(np.float32), faces.images.shape[1:]
     # With as many components as training images no face would be distant.
-    k = max(1, min(k, (len(faces.images) - len(faces.images) // FOLDS - 1) // 2))
-    noise, correct, distance = [], [], []
+    k = max(1, min(k, (len(X) - len(X) // FOLDS - 1) // 2))
+    mse, correct, distance = [], [], []
     rows: dict[str, Array] = {}
     for train, test in faces.folds():
-        fit, _ = fit_pca(open_source(faces.rows[train]), PCAOptions(n_components=k))
-        clean = faces.rows[test].astype(np.float32)
+        model = PCA(k).fit(X[train])
+        clean = X[test]
         noisy = clean + NOISE * rng.standard_normal(clean.shape, np.float32)
-        denoised = _scores(noisy, fit) @ fit.components + fit.mean
-        noise.append([np.mean((images - clean) ** 2) for images in (noisy, denoised)])
+        denoised = _projected(model, noisy)
+        mse.append([np.mean((images - clean) ** 2) for images in (noisy, denoised)])
         for name, images in (("original", clean), ("noisy", noisy), ("denoised", denoised)):
-            rows.setdefault(name, np.clip(images[:10].reshape(-1, *faces.images.shape[1:]), 0, 255))
-        correct.append(_recognised(faces.labels, train, test, *(_scores(faces.rows[i], fit) for i in (train, test))))
-        sets = {"faces": clean, **not_faces(clean, faces.images.shape[1:], rng)}
+            rows.setdefault(name, np.clip(images[:10].reshape(-1, *shape), 0, 255))
+        correct.append(_recognised(model, X, faces.labels, train, test))
         # For copies of a few images the typical distance is 0; then one of 255 grey levels counts as distant.
-        typical = max(fit.typical_distance, 1.0)
-        distance.append({name: _distance(images, fit) / typical for name, images in sets.items()})
-    before, after = (10 * np.log10(255**2 / mse) for mse in np.mean(noise, axis=0))
+        typical = max(float(np.sqrt(np.mean(_distance(model, X[train]) ** 2))), 1.0)
+        sets = {"faces": clean, **not_faces(clean, shape, rng)}
+        distance.append({name: _distance(model, images) / typical for name, images in sets.items()})
+    before, after = (10 * np.log10(255**2 / error) for error in np.mean(mse, axis=0))
     echo(
         f"noise of standard deviation {NOISE:g}: PSNR {before:.1f} dB, {after:.1f} dB after projection, held-out faces"
     )
     people = len(set(faces.labels) - {""})
-    if len(set(faces.labels)) > 1:
+    if people > 1:
         neighbour, bayes = np.mean(np.concatenate(correct), axis=0)
-        echo(
-            f"recognition of {people} people by {k} scores, 5-fold cross-validation: "
-            f"nearest neighbour {neighbour:.1%}, naive Bayes {bayes:.1%}"
-        )
+        methods = f"nearest neighbour {neighbour:.1%}, naive Bayes {bayes:.1%}"
+        echo(f"recognition of {people} people by {k} scores, 5-fold cross-validation: {methods}")
     else:
         echo("no labels: put the images of each person in a folder of its own to measure recognition")
     _report_distances({name: np.concatenate([fold[name] for fold in distance]) for name in distance[0]}, echo)
@@ -166,27 +163,26 @@ def _report_distances(distance: dict[str, Array], echo: Echo) -> None:
         f"distance from face space, at least {FAR:g} times the typical one: {np.mean(own >= FAR):.1%} of held-out faces"
     )
     for name, values in distance.items():
-        truth = np.repeat([0, 1], [len(own), len(values)])
-        auc = roc_auc_score(truth, np.concatenate([own, values]))
+        auc = roc_auc_score(np.repeat([0, 1], [len(own), len(values)]), np.concatenate([own, values]))
         echo(f"  {name}: {np.mean(values >= FAR):.1%}, AUC against faces {auc:.3f}")
 
 
-def _scores(rows: Array, fit: PCAFit) -> Array:
-    return project(open_source(rows), fit, "error")[0]
+def _projected(model: PCA, rows: Array) -> Array:
+    return np.asarray(model.inverse_transform(model.transform(rows)))
 
 
-def _distance(rows: Array, fit: PCAFit) -> Array:
-    return distances(*project(open_source(rows), fit, "error"))
+def _distance(model: PCA, rows: Array) -> Array:
+    return np.asarray(np.linalg.norm(rows - _projected(model, rows), axis=1))
 
 
-def _recognised(labels: Array, train: Array, test: Array, known: Array, new: Array) -> Array:
+def _recognised(model: PCA, X: Array, labels: Array, train: Array, test: Array) -> Array:
     """Return whether nearest neighbour and Gaussian naive Bayes name each held-out image correctly: (n, 2)."""
-    labelled, wanted = labels[train] != "", labels[test] != ""
-    if len(set(labels)) < 2:
+    train, test = train[labels[train] != ""], test[labels[test] != ""]
+    if len(set(labels[train])) < 2:
         return np.zeros((0, 2))
-    models = (KNeighborsClassifier(1), GaussianNB())
-    guesses = [model.fit(known[labelled], labels[train][labelled]).predict(new[wanted]) for model in models]
-    return np.stack([guess == labels[test][wanted] for guess in guesses], axis=1)
+    known, new = model.transform(X[train]), model.transform(X[test])
+    guesses = [m.fit(known, labels[train]).predict(new) for m in (KNeighborsClassifier(1), GaussianNB())]
+    return np.stack([guess == labels[test] for guess in guesses], axis=1)
 
 
 def not_faces(rows: Array, shape: tuple[int, ...], rng: np.random.Generator) -> dict[str, Array]:

@@ -96,21 +96,29 @@ def _largest(components: Any, x: Array, count: int, n_bins: int) -> list[tuple[A
     """
     size = components.shape[1]
     bin_of = np.minimum((x * n_bins).astype(np.int64), n_bins - 1)
-    kept: list[pandas.Series] = [pandas.Series(dtype=np.float64)] * count
+    kept: list[tuple[Array, Array]] = [(np.empty(0, np.int64), np.empty(0))] * count
     squares = np.zeros(count)
     for start in range(0, size, BLOCK):
         block = np.asarray(components[:count, start : start + BLOCK].values, np.float64)
         block = np.where(np.isfinite(block), block, 0.0)
         squares += (block**2).sum(axis=1)
-        features = np.arange(start, start + block.shape[1])
+        stop = start + block.shape[1]
+        best = pandas.DataFrame(np.abs(block).T).groupby(bin_of[start:stop]).idxmax().to_numpy() if n_bins else None
         for i, values in enumerate(block):
-            # The largest of a block, and those of the blocks before.
-            loadings = pandas.concat([kept[i], pandas.Series(values, features)])
-            sizes = loadings.abs()
-            best = sizes.groupby(bin_of[loadings.index]).idxmax() if n_bins else ()
-            kept[i] = loadings[sorted({*best, *sizes.nlargest(NAMED).index})]
+            largest = np.argpartition(-np.abs(values), min(NAMED, len(values) - 1))[:NAMED]
+            here = largest if best is None else np.concatenate([best[:, i], largest])
+            features = np.concatenate([kept[i][0], start + here])
+            kept[i] = features, np.concatenate([kept[i][1], values[here]])
     rms = np.sqrt(squares / max(size, 1))
-    return [(row.index.to_numpy(), row.to_numpy() / (scale or 1.0)) for row, scale in zip(kept, rms, strict=True)]
+    picks = []
+    for (features, values), scale in zip(kept, rms, strict=True):
+        # Of the candidates of all blocks, those of the whole.
+        loadings = pandas.Series(values, features).groupby(level=0).first()
+        sizes = loadings.abs()
+        of_bins = sizes.groupby(bin_of[sizes.index]).idxmax() if n_bins else ()
+        chosen = loadings[sorted({*of_bins, *sizes.nlargest(NAMED).index})]
+        picks.append((chosen.index.to_numpy(), chosen.to_numpy() / (scale or 1.0)))
+    return picks
 
 
 def _natural(name: str) -> tuple[int, int, str]:

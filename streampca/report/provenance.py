@@ -59,7 +59,7 @@ def _flag(name: str, value: Any, switch: bool) -> list[str]:
 def facts_of(attributes: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the facts of a run, with their names."""
     a = attributes
-    kind, method = kind_of(str(a["kind"])), certificate_method(a)
+    method = certificate_method(a)
     n_missing = int(a.get("n_missing", 0))
     created = str(a.get("created", "")).replace("T", " ").replace("+00:00", " UTC")
     versions = ", ".join(f"{name} {version}" for name, version in mapping_of(a.get("versions")).items())
@@ -69,7 +69,8 @@ def facts_of(attributes: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("Missing", f"{n_missing:,} values, {percent(missing_share(a))}" if n_missing else "none"),
         ("Solver", a.get("solver", a.get("method"))),
         ("Estimates" if method == "none" else "Certificates", CERTIFIED_BY.get(str(method))),
-        *(kind.function("rows")(a) if kind.rows else ()),
+        ("Kernel", _shown(a, "kernel", lambda name: f"{name}, gamma {number(float(a['gamma']), 4)}")),
+        ("Landmarks", _shown(a, "n_landmarks", "{:,}".format)),
         ("Noise variance", _shown(a, "noise_variance", lambda v: number(float(v), 4))),
         ("Log-likelihood", _shown(a, "total_log_likelihood", "{:,.2f}".format)),
         ("Iterations", _shown(a, "n_iterations", "{:,}".format)),

@@ -167,10 +167,15 @@ def _clusters(result: xarray.Dataset) -> Section | None:
 
 
 def _loadings(result: xarray.Dataset) -> Section | None:
-    kind = kind_of(str(result.attrs["kind"]))
-    if kind.loadings_text:
-        text = kind.function("loadings_text")(result.attrs)
-        return Section("loadings", "Landmarks", "Landmarks", text) if text else None
+    a = result.attrs
+    if "kept_trace" in a:
+        trace, variance = (percent(float(a[name])) for name in ("kept_trace", "kept_variance"))
+        landmarks = f"{int(a['n_landmarks']):,} landmarks ({a.get('method')})"
+        text = (
+            f"{landmarks} keep {trace} of the kernel's trace, and {variance} or more of the variance in feature space. "
+            "Kernel components have no loadings of features."
+        )
+        return Section("loadings", "Landmarks", "Landmarks", text)
     if "components" not in result:
         return None
     names = component_names(result)

@@ -43,10 +43,11 @@ class Kind:
     fit, plan : "module:function" that fits a job into a store, and that plans it.
     summary : "module:function" that summarises a result for the terminal.
     project, impute, denoise, predict : "module:function" that applies a result to other data; empty if it cannot.
-    methods : "module:function" that returns the sentences of the methods paragraph of a result.
-    rows, loadings_text : "module:function" for the attributes of a result, that returns rows of the report which only
-        this kind has, and a text that replaces the loadings.
-    component, prefix : noun for a component, and its name before the number: "component", "PC".
+    opening : first sentence of the methods paragraph, before the name of the program; {} is the size of the data.
+    methods : "module:function" that returns the sentences of that paragraph about the model and its solver.
+    missing_values, centres, variance : what is done with missing values, whether features that are not scaled are
+        centred, and what the shares of the variance refer to, for that paragraph.
+    component, prefix : noun for a component, and its name before the number.
     error_tol : whether `tol` is the largest error of a component.
     """
 
@@ -67,9 +68,11 @@ class Kind:
     impute: str = ""
     denoise: str = ""
     predict: str = ""
+    opening: str = ""
     methods: str = ""
-    rows: str = ""
-    loadings_text: str = ""
+    missing_values: str = "were replaced by the mean"
+    centres: bool = True
+    variance: str = "of the total variance"
     component: str = "component"
     prefix: str = "PC"
     error_tol: bool = False

@@ -252,7 +252,7 @@ def test_every_kind_of_result_makes_a_page(tmp_path):
     assert not page.all("canvas")
     assert [a["class"] for a, _ in page.all("circle") if "chosen" in a["class"]] == ["dot chosen"] * 2
     assert (
-        "height used the first 1 of them, chosen by 5-fold cross-validation, with R² = 0.800, 0.750 for"
+        "height used the first component, chosen by 5-fold cross-validation, with R² = 0.800, 0.750 for"
         in page.text("div", id="methods-text")
     )
     regression["r2"][0], regression["cv_r2"][0] = np.nan, np.nan

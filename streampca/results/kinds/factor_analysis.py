@@ -26,7 +26,9 @@ KIND = Kind(
     exports=("tsv",),
     project="streampca.results.apply:project_latent",
     impute="streampca.results.apply:impute_latent",
-    methods="streampca.results.methods:factors",
+    opening="Maximum-likelihood factor analysis (Rubin & Thayer 1982) of {} was carried out",
+    methods="streampca.results.methods:likelihood",
+    missing_values="were excluded from the likelihood",
     component="factor",
     prefix="Factor ",
 )

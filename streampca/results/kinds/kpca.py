@@ -37,7 +37,8 @@ KIND = Kind(
     genotypes=False,
     project="streampca.results.apply:project_kernel",
     denoise="streampca.results.apply:denoise_kernel",
+    opening="Kernel principal component analysis (Schölkopf et al. 1998) of {} was carried out",
     methods="streampca.results.methods:kernel",
-    rows="streampca.results.methods:kernel_rows",
-    loadings_text="streampca.results.methods:landmarks_text",
+    variance="or more of the variance in feature space",
+    centres=False,
 )

@@ -10,5 +10,6 @@ KIND = Kind(
     record="streampca.models.mixture.options:MixtureOptions",
     example="streampca mixture points.zarr --n-clusters 3 -k 2",
     genotypes=False,
-    methods="streampca.results.methods:mixture",
+    opening="A mixture of probabilistic principal component analysers (Tipping & Bishop 1999b) of {} was fitted",
+    methods="streampca.results.methods:likelihood",
 )

@@ -18,6 +18,7 @@ KIND = Kind(
     exports=("plink", "tsv"),
     project="streampca.results.apply:project_linear",
     denoise="streampca.results.apply:denoise_linear",
-    methods="streampca.results.methods:linear",
+    opening="Principal components of {} were computed",
+    methods="streampca.results.methods:eigen_solver",
     error_tol=True,
 )

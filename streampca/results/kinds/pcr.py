@@ -17,6 +17,7 @@ KIND = Kind(
     summary="streampca.results.summary:regression",
     project="streampca.results.apply:project_linear",
     predict="streampca.results.regression:predict",
+    opening="Principal component regression on {} was carried out",
     methods="streampca.results.methods:regression",
     error_tol=True,
 )

@@ -28,5 +28,7 @@ KIND = Kind(
     exports=("plink", "tsv"),
     project="streampca.results.apply:project_latent",
     impute="streampca.results.apply:impute_latent",
-    methods="streampca.results.methods:latent",
+    opening="Probabilistic principal component analysis (Tipping & Bishop 1999) of {} was carried out",
+    methods="streampca.results.methods:likelihood",
+    missing_values="were excluded from the likelihood",
 )

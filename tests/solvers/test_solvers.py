@@ -212,7 +212,7 @@ def test_stopping_short_is_said_with_advice(solver):
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_the_seed_decides_the_bits_and_not_the_answer(solver):
     x = matrix_with_spectrum(300, 60, falling(60, 0.5))
-    a, b, c = (solve(x, 3, solver, seed=seed, tol=1e-6) for seed in (1, 1, 2))
+    a, b, c = (solve(x, 3, solver, random_state=seed, tol=1e-6) for seed in (1, 1, 2))
     assert np.array_equal(a.components, b.components)
     if solver in ("krylov", "power"):
         assert not np.array_equal(a.components, c.components)

@@ -35,7 +35,7 @@ from threadpoolctl import threadpool_info
 
 import streampca
 from streampca import InputError
-from streampca.solvers import choose, dense
+from streampca.solvers import dense, krylov
 
 Array = np.ndarray
 
@@ -53,7 +53,7 @@ KERNELS = (*BLAS, *EMULATED)
 BLOCK = 512
 EXTENDED = np.longdouble
 FLOAT64_ORDER = dense.FLOAT64_ORDER
-BASIS_SHARE = choose.BASIS_SHARE
+BASIS_SHARE = krylov.BASIS_SHARE
 EPS = float(np.finfo(np.float64).eps)
 
 # ---------------------------------------------------------------- data
@@ -424,8 +424,8 @@ class Trial:
         # Small matrices are summed in float64: half of the trials sum them in float32, as large ones are.
         dense.FLOAT64_ORDER = 0 if self.rng.random() < 0.5 else FLOAT64_ORDER
         # And a third restart as if memory were short.
-        choose.BASIS_SHARE = 0.0 if self.rng.random() < 0.3 else BASIS_SHARE
-        self.say("" if dense.FLOAT64_ORDER else "float32", "" if choose.BASIS_SHARE else "short")
+        krylov.BASIS_SHARE = 0.0 if self.rng.random() < 0.3 else BASIS_SHARE
+        self.say("" if dense.FLOAT64_ORDER else "float32", "" if krylov.BASIS_SHARE else "short")
         kind = self.pick(KINDS)
         try:
             kind(self)
@@ -720,6 +720,8 @@ def emulate(lanes: int) -> None:
         if not hasattr(getattr(statistics, name, None), "update"):
             sys.exit(f"streampca.sweep.statistics.{name}.update is missing: adapt the emulated kernels of {__file__}")
     Emulated.lanes = lanes
+    # Products of whole tiles: sums as long as they can be.
+    statistics._multiplies_small_matrices = lambda: False
     # Their modules are imported when they are asked for, with statistics of their own.
     for name in ("PCA", "PCR", "KernelPCA"):
         with suppress(ImportError):

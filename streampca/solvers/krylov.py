@@ -235,7 +235,8 @@ class Krylov:
 
 
 def _product(block: Array, sweeps: Sweeps, keep_rows: bool) -> Statistic:
-    Q = block.astype(sweeps.matrix.dtype)
+    # By row, for the kernels that `product` uses.
+    Q = block.astype(sweeps.matrix.dtype, order="C")
     return ProductAndRows(Q) if keep_rows else Product(Q)
 
 

@@ -22,7 +22,7 @@ from streampca.models.dataset import peak_memory
 from streampca.progress import Progress, Step, logger, silent
 from streampca.results.store import add_attributes, attributes_in, check_whole, put_in_place
 from streampca.run.config import differences
-from streampca.run.engine import describe, engine, threads_of
+from streampca.run.engine import describe, engine, lost_cluster, threads_of
 from streampca.run.task import Task
 from streampca.run.work_directory import WorkDirectory, folder_of, locked, now
 from streampca.sources.remote import check_target, is_url, root_at, upload
@@ -91,17 +91,17 @@ def run(task: Task, *, only_resume: bool = False, fresh: bool = False, progress:
         except Stopped as stopped:
             work.tell(state="stopped", reason=str(stopped))
             raise
-        except OSError as error:
-            work.tell(state="failed", reason=redacted(str(error)))
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        except Exception as error:
+            lost = lost_cluster(error)
+            work.tell(state="stopped" if lost else "failed", reason=lost or redacted(str(error)))
+            if lost:
+                raise Stopped(lost) from error
+            if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             raise InputError(
                 f"{output}: no space left for the output in {folder}; finished work is kept: free some space and run "
                 "the same command again"
             ) from error
-        except Exception as error:
-            work.tell(state="failed", reason=redacted(str(error)))
-            raise
         finally:
             if folder.exists() and not work.worth_keeping:
                 work.remove()
@@ -191,7 +191,10 @@ class _Attempt:
             work.store.mkdir(exist_ok=True)
             journal = work.journal(60 * task.engine.checkpoint_minutes)
             entered = time.monotonic()
-            with engine(task.engine, expected.threads or 1, memory, work.folder.resolve()) as client:
+            keys = work.folder.resolve()
+            with engine(
+                task.engine, expected.threads or 1, memory, keys, lambda line: work.tell(workers=line)
+            ) as client:
                 self.phases["starting workers"] = time.monotonic() - entered
                 if client is not None:
                     work.tell(workers=describe(client))

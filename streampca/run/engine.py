@@ -11,14 +11,17 @@ were at is done again elsewhere. What is found is the same.
 
 from __future__ import annotations
 
+import concurrent.futures
 import importlib
 import logging
 import signal
 import socket
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,11 +38,18 @@ from streampca.sweep.memory import show_bytes
 ANSWER_SECONDS = 30
 WORKER_SECONDS = 600
 CLOSING_SECONDS = 30
+# Seconds between two looks at the workers, and without an answer until one is reported.
+WATCH_SECONDS = 5
+SILENT_SECONDS = 30
+# Seconds without a heartbeat until a worker of our own schedulers counts as lost.
+WORKER_TTL_SECONDS = 45
 # A job may be long in the queue: sweeps that find no worker wait for one, and Dask must not give up a job by itself.
 PATIENCE_SECONDS = 30 * 24 * 3600
 
 # Prefix of the directory of TLS keys.
 KEYS = ".streampca-keys-"
+
+START_ATTEMPTS = 3
 
 # A run plans its memory, and a partial is let go when it is merged. So nothing is written to disk: it would be read
 # again at once. Nothing pauses: a worker may be as large as planned for as long as it lives, since freed memory need
@@ -53,7 +63,9 @@ ALLOWED_FAILURES = 10
 
 
 @contextmanager
-def engine(settings: Any, threads: int, memory: int, keys: Path | None = None) -> Iterator[Any]:
+def engine(
+    settings: Any, threads: int, memory: int, keys: Path | None = None, report: Callable[[str], None] | None = None
+) -> Iterator[Any]:
     """Have the client of an engine active: yields it, or None for threads, where sweeps need none.
 
     Parameters
@@ -62,6 +74,7 @@ def engine(settings: Any, threads: int, memory: int, keys: Path | None = None) -
     threads : tasks at a time in each worker.
     memory : bytes that each worker may take. Jobs ask for 15% and 256 MB more.
     keys : directory for the TLS keys of jobs, which all nodes can read; the current one by default.
+    report : called with a line on the workers when they change.
     """
     if settings.kind == "threads":
         yield None
@@ -75,7 +88,63 @@ def engine(settings: Any, threads: int, memory: int, keys: Path | None = None) -
         start = partial(job_engine, keys=keys)
     with start(settings, threads, memory) as client:
         logger.info("sweeps run on %s", describe(client))
-        yield client
+        watch = _WorkerWatch(client, report or (lambda _: None))
+        watch.start()
+        try:
+            yield client
+        finally:
+            watch.stop()
+
+
+class _WorkerWatch(threading.Thread):
+    """Reports workers that leave, come back or do not answer."""
+
+    def __init__(self, client: Any, report: Callable[[str], None]):
+        super().__init__(name="streampca-workers", daemon=True)
+        self._client, self._report, self._done = client, report, threading.Event()
+        self._most, self._last, self._logged = len(client.nthreads()), "", 0.0
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._done.set()
+        self.join(CLOSING_SECONDS)
+
+    def run(self) -> None:
+        """Look at the workers until the engine ends."""
+        while not self._done.wait(WATCH_SECONDS):
+            with suppress(OSError, TimeoutError, RuntimeError, KeyError, concurrent.futures.CancelledError):
+                self._look()
+
+    def _look(self) -> None:
+        workers = self._client.scheduler_info(n_workers=-1)["workers"]
+        silent = [name for name, info in workers.items() if time.time() - info["last_seen"] > SILENT_SECONDS]
+        count = len(workers) - len(silent)
+        self._most = max(self._most, count)
+        line = f"{count} of {self._most} workers left" if count else "no workers; waiting for one"
+        line = describe(self._client) if count == self._most else line
+        if silent:
+            line += f"; {', '.join(sorted(silent)[:3])} did not answer for {SILENT_SECONDS} s"
+        # What is wrong is repeated every minute.
+        again = count < self._most and time.monotonic() - self._logged >= SILENT_SECONDS
+        if line != self._last or again:
+            if self._last or count < self._most:
+                logger.warning("%s", line)
+            self._report(line)
+            self._last, self._logged = line, time.monotonic()
+
+
+def lost_cluster(error: BaseException) -> str:
+    """Return what is gone if an error comes from a lost scheduler or lost workers; else nothing."""
+    # Without it, no cluster was used.
+    distributed = sys.modules.get("distributed")
+    if distributed is None:
+        return ""
+    if isinstance(error, distributed.KilledWorker):
+        return f"{ALLOWED_FAILURES} workers were lost with the same task, perhaps for lack of memory"
+    gone = (distributed.comm.CommClosedError, distributed.client.CancelledError, concurrent.futures.CancelledError)
+    if isinstance(error, gone) or (isinstance(error, OSError) and "scheduler" in str(error)):
+        return "the connection to the Dask scheduler is lost"
+    return ""
 
 
 def threads_of(settings: Any) -> int | None:
@@ -132,7 +201,8 @@ def _processes(settings: Any, threads: int, memory: int) -> Iterator[Any]:
         given = dask.config.get("distributed.worker.preload", [])
         preload = [*([given] if isinstance(given, str) else given), __name__]
         stack.enter_context(dask.config.set({**dask_settings(), "distributed.worker.preload": preload}))
-        cluster = distributed.LocalCluster(
+        start = partial(
+            distributed.LocalCluster,
             n_workers=settings.workers or max(1, CPU_COUNT // threads),
             threads_per_worker=threads,
             processes=True,
@@ -145,8 +215,19 @@ def _processes(settings: Any, threads: int, memory: int) -> Iterator[Any]:
             protocol="tls://",
             security=distributed.Security.temporary(),
         )
+        cluster = _started(start)
         stack.callback(in_time, cluster.close, "worker processes")
         yield stack.enter_context(connected(cluster, PATIENCE_SECONDS))
+
+
+def _started(start: Callable[[], Any]) -> Any:
+    """Start worker processes; try again if one of them is killed meanwhile."""
+    for attempt in range(START_ATTEMPTS):
+        try:
+            return start()
+        except RuntimeError as error:
+            logger.warning("worker processes did not start (attempt %d of %d): %s", attempt + 1, START_ATTEMPTS, error)
+    raise InputError(f"worker processes did not start in {START_ATTEMPTS} attempts; check the memory of the machine")
 
 
 def dask_setup(_worker: Any) -> None:
@@ -164,6 +245,8 @@ def dask_settings() -> dict[str, Any]:
         # A copy: without bokeh, schedulers add to it.
         "distributed.scheduler.http.routes": list(dask.config.get("distributed.scheduler.http.routes")),
         "distributed.deploy.lost-worker-timeout": f"{PATIENCE_SECONDS}s",
+        # A worker that hangs is given up, and its tasks go to others.
+        "distributed.scheduler.worker-ttl": f"{WORKER_TTL_SECONDS}s",
         **{f"distributed.worker.memory.{name}": value for name, value in MEMORY.items()},
     }
 

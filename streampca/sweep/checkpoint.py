@@ -19,7 +19,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
@@ -159,16 +159,24 @@ class Records:
             self._journal.rounded_differently()
         return same
 
-    def found(self) -> dict[Span, Any]:
-        """Return what is on record: of ranges within each other the larger ones; damaged records go."""
+    def found(self, fits: Callable[[Span, Mapping[str, Any]], bool] = lambda *_: True) -> dict[Span, Any]:
+        """Return the records, the larger of nested ranges; remove those that are damaged or of another range.
+
+        Parameters
+        ----------
+        fits : whether a record can be the result of a range.
+        """
         found: dict[Span, Any] = {}
         for span in sorted(self.paths, key=lambda s: s[0] - s[1]):
             if any(a <= span[0] and span[1] <= b for a, b in found):
                 continue
             try:
-                found[span] = read_record(self.paths[span])
+                record = read_record(self.paths[span])
+                if record.get("span") != span or not fits(span, record):
+                    raise InputError(f"{self.paths[span]}: this checkpoint is of another range or shape")
+                found[span] = record
             except InputError as error:
-                logger.warning("%s; it is done again", error)
+                logger.warning("%s; its work is repeated", error)
                 self.paths.pop(span).unlink()
         return found
 
@@ -177,7 +185,7 @@ class Records:
         for span, tree in nodes.items():
             if span not in self.paths:
                 path = self._journal.folder / f"{self._number:05d}-{span[0]}-{span[1]}.npz"
-                write_record(path, {"question": vars(self._question), **tree})
+                write_record(path, {"question": vars(self._question), "span": span, **tree})
                 self.paths[span] = path
         self._journal.saved()
         inside = [s for s in self.paths if any(a <= s[0] and s[1] <= b and s != (a, b) for a, b in nodes)]

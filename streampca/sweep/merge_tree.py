@@ -10,9 +10,10 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
+import numpy as np
 from dask.sizeof import sizeof
 
 from streampca.sweep.checkpoint import Records, Span
@@ -33,6 +34,28 @@ class Partial:
     def __sizeof__(self) -> int:
         """Bytes of the value, by which Dask decides what to move where."""
         return object.__sizeof__(self) + int(sizeof(self.value))
+
+
+def same_form(model: Any, value: Any) -> bool:
+    """Whether a value has the types and shapes of a model; an empty list stands for any list."""
+    if isinstance(model, np.ndarray):
+        return isinstance(value, np.ndarray) and (value.shape, value.dtype) == (model.shape, model.dtype)
+    if type(model) is not type(value):
+        return False
+    if isinstance(model, (list, tuple)):
+        return not model or (len(model) == len(value) and all(map(same_form, model, value)))
+    if is_dataclass(model):
+        return all(same_form(getattr(model, f.name), getattr(value, f.name)) for f in fields(model))
+    return True
+
+
+def is_node(span: Span, count: int) -> bool:
+    """Whether a range of partitions is a node of the tree."""
+    a, b = 0, count
+    while (a, b) != span and b - a > 1:
+        middle = middle_of(a, b)
+        a, b = (a, middle) if span[1] <= middle else (middle, b)
+    return (a, b) == span
 
 
 def middle_of(a: int, b: int) -> int:

@@ -9,6 +9,7 @@ are saved from time to time, and those that were saved before are not done again
 from __future__ import annotations
 
 import pickle
+import socket
 import sys
 import threading
 from collections.abc import Callable
@@ -26,12 +27,14 @@ from dask.callbacks import Callback
 from dask.delayed import Delayed, delayed
 from threadpoolctl import ThreadpoolController
 
+from streampca.errors import InputError
 from streampca.progress import Progress, Step, silent
 from streampca.sources import Source
 from streampca.sources.arrays import BlockSource
 from streampca.sweep.checkpoint import Question, Records, Span, active_journal
+from streampca.sweep.environment import check_environment, environment
 from streampca.sweep.matrix import Defects, Matrix
-from streampca.sweep.merge_tree import Nodes, Partial, middle_of, parent_of
+from streampca.sweep.merge_tree import Nodes, Partial, is_node, middle_of, parent_of, same_form
 from streampca.sweep.statistics import Moments, NoStatistic, Statistic, between_means, combine_moments
 
 
@@ -100,26 +103,27 @@ SECONDS_TO_SAVE = 20.0
 
 
 class _Sent:
-    """Something sent to workers, pickled, and unpickled by each once.
+    """An object for workers, pickled, and unpickled by each of them once, after a check of the worker's software.
 
-    Arrays that Dask itself sends from worker to worker may lie at odd addresses, and NumPy multiplies these otherwise.
+    Arrays that Dask sends from worker to worker may be unaligned, and NumPy rounds products of these differently.
     """
 
-    def __init__(self, content: bytes):
-        self._content = content
+    def __init__(self, content: bytes, software: dict[str, str]):
+        self._content, self._software = content, software
         self._lock = threading.Lock()
         self._value: Any = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _Sent, (self._content,)
+        return _Sent, (self._content, self._software)
 
     def __sizeof__(self) -> int:
         return len(self._content)
 
     def here(self) -> Any:
-        """Return it."""
+        """Return the object."""
         with self._lock:
             if self._value is None:
+                check_environment(self._software)
                 self._value = pickle.loads(self._content)
             return self._value
 
@@ -160,6 +164,15 @@ def run_partition(
             moments = [_merge_means(statistic, value, moments)]
         value = statistic.finish(value, start)
     return Partial(value, tuple(moments), defects, n_bytes, missing)
+
+
+def _run_on_worker(*arguments: Any) -> Partial:
+    """Run one partition; an error about its data names the host."""
+    try:
+        return run_partition(*arguments)
+    except InputError as error:
+        host = socket.gethostname()
+        raise error if host in str(error) else InputError(f"{error} (on host {host})") from None
 
 
 def combine(statistic: Statistic, merges_means: bool, a: Partial, b: Partial) -> Partial:
@@ -281,7 +294,14 @@ class Sweeps:
             precise = self.matrix.dtype == np.float64 and hasattr(statistic, "Q")
             asked |= {"data": data, "label": label, "check": check, "statistic": statistic}
             records = journal.sweep(asked | {"vectors": Question.of(statistic).exact if precise else ""})
-            found = records.found()
+            zero = statistic.zero(self.matrix.n_full)
+            found = records.found(
+                lambda span, record: (
+                    is_node(span, count)
+                    and isinstance(record.get("partial"), Partial)
+                    and same_form(zero, record["partial"].value)
+                )
+            )
             journal.count(found, count)
         nodes = Nodes(
             count,
@@ -319,10 +339,12 @@ class Sweeps:
         if client is not None:
             # As tasks, not scattered: a worker that is lost takes scattered data with it for good.
             bare = replace(self.matrix, source=self.matrix.source.bare())
-            matrix, shared = (delayed(_Sent, pure=False)(cloudpickle.dumps(x)) for x in (bare, statistic))
+            software = environment()
+            matrix, shared = (delayed(_Sent, pure=False)(cloudpickle.dumps(x), software) for x in (bare, statistic))
         else:
             matrix, shared = (delayed(x, traverse=False, pure=False) for x in (self.matrix, statistic))
-        one, two = delayed(run_partition, pure=False), delayed(combine, pure=False)
+        one = delayed(run_partition if client is None else _run_on_worker, pure=False)
+        two = delayed(combine, pure=False)
         tasks: dict[Span, Delayed] = {}
         blocks = self.matrix.source.delayed(self.matrix.axis, self.matrix.partitions)
         for a, b in nodes.to_do:

@@ -21,6 +21,8 @@ from streampca.errors import listed
 from streampca.results.kind import Kind
 from streampca.validation import Amount, Count, Lines, Names, Options, Positive, Shape, Share, Text, Time, plain_number
 
+# Protocol, host (a name, IPv4, or IPv6 in brackets) and port of a scheduler.
+ADDRESS = r"^(?:tcp|tls|ws|wss|ucx)://(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}$"
 # Keys from the top, as ("model", "tol").
 Keys = tuple[str, ...]
 
@@ -100,7 +102,7 @@ class Address(_Engine):
     """A running Dask cluster."""
 
     kind: Literal["address"] = Field(description="Where the work is done.")
-    address: Annotated[str, Field(pattern="^[a-z]+://.+$")] = Field(
+    address: Annotated[str, Field(pattern=ADDRESS)] = Field(
         description="Address of the scheduler.", examples=["tcp://host:8786", "tls://host:8786"]
     )
     tls_ca_file: Text | None = Field(default=None, description="CA certificate, for tls:// addresses.")

@@ -22,7 +22,7 @@ def simulate_sst(seed: int = 0) -> xarray.Dataset:
     y, x = np.meshgrid(lat, lon, indexing="ij")
     patterns = np.stack([
         np.exp(-((y / 10) ** 2) - ((x - 230) / 45) ** 2),
-        0.7 * np.exp(-(((y - 40) / 12) ** 2)) * np.cos(np.radians(2 * x)),
+        0.5 * np.exp(-(((y - 40) / 12) ** 2)) * np.cos(np.radians(2 * x)),
     ])  # fmt: skip
     # Autoregressive series: a month remembers 0.9 of the month before.
     series = np.zeros((2, len(time)))

@@ -153,7 +153,8 @@ def plan_latent(job: FitJob) -> Plan:
 
 def _kernel_job(job: FitJob) -> FitJob:
     m = job.options.n_landmarks
-    return job.with_components(min(job.source.shape[0], *([] if m == "auto" else [m])))
+    n = job.source.shape[0]
+    return job.with_components(n if m == "auto" else min(n, m))
 
 
 def fit_kernel(job: FitJob, store: Path) -> Fitted:

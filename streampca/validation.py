@@ -6,8 +6,10 @@ and starter files are generated from the record; estimators repeat names and def
 
 from __future__ import annotations
 
+import os
 import resource
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -16,17 +18,63 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from streampca.errors import InputError, listed
 
+CGROUPS, OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+# Files of limit, usage and statistics, and the name of reclaimable pages, by version of cgroups.
+_V2 = ("memory.max", "memory.current", "memory.stat", "inactive_file")
+_V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.stat", "total_inactive_file")
+
 
 def available_memory() -> int:
-    """Return the bytes that this process may still allocate, given the machine, its cgroup and `ulimit -v`."""
-    free = int(psutil.virtual_memory().available)
-    limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
+    """Return the bytes that this process may still allocate.
+
+    The least of what the machine has, what its control groups leave (versions 1 and 2, and all groups above it), what
+    a Slurm job was given, and `ulimit`. PBS, SGE and LSF limit jobs by control groups or `ulimit`.
+    """
+    process = psutil.Process().memory_info()
+    limits = [int(psutil.virtual_memory().available), *_cgroup_limits()]
+    job = _slurm_limit()
+    if job is not None:
+        limits.append(job - int(process.rss))
+    for kind, used in ((resource.RLIMIT_AS, process.vms), (resource.RLIMIT_DATA, process.rss)):
+        most = resource.getrlimit(kind)[0]
+        if most != resource.RLIM_INFINITY:
+            limits.append(most - int(used))
+    return max(0, min(limits))
+
+
+def _cgroup_limits() -> Iterator[int]:
+    """Yield what the memory control group of this process leaves, and those above it."""
     try:
-        free = min(free, int(limit.read_text()) - int(used.read_text()))
-    except (OSError, ValueError):
-        pass
-    most = resource.getrlimit(resource.RLIMIT_AS)[0]
-    return free if most == resource.RLIM_INFINITY else min(free, most - int(psutil.Process().memory_info().vms))
+        lines = OWN_CGROUP.read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, place = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        root, files = (CGROUPS / "memory", _V1) if controllers else (CGROUPS, _V2)
+        # Within a container the root of the mount is the group itself.
+        group = root / place.strip("/")
+        for folder in (group, *group.parents):
+            if folder.is_relative_to(root):
+                yield from _left_in(folder, *files)
+
+
+def _left_in(folder: Path, limit: str, used: str, statistics: str, reclaimable: str) -> Iterator[int]:
+    """Yield the bytes that one control group leaves; nothing if it has no limit."""
+    with suppress(OSError, ValueError):
+        most, taken = int((folder / limit).read_text()), int((folder / used).read_text())
+        pages = dict(line.split() for line in (folder / statistics).read_text().splitlines())
+        yield most - taken + int(pages.get(reclaimable, 0))
+
+
+def _slurm_limit() -> int | None:
+    """Return the bytes of this Slurm job on this node; None outside of a job, or without a limit."""
+    with suppress(KeyError, ValueError):
+        node = int(os.environ.get("SLURM_MEM_PER_NODE", 0))
+        core = 0 if node else int(os.environ["SLURM_MEM_PER_CPU"]) * int(os.environ["SLURM_CPUS_ON_NODE"])
+        return (node + core) << 20 or None
+    return None
 
 
 def check_declared_size(where: str, n_bytes: int) -> None:

@@ -306,12 +306,15 @@ def _draw_groups(axes: Any, item: Scatter, shown: Array, dots: dict[str, Any]) -
     assert item.values is not None
     labels = np.array([str(value) for value in item.values])
     names = [name for name in np.unique(labels) if name]
+    markers = MARKERS if item.annotate == "legend" else "o"
     styles = {
-        name: {"c": COLOURS[i % len(COLOURS)], "marker": MARKERS[i // len(COLOURS) % len(MARKERS)]}
+        name: {"c": COLOURS[i % len(COLOURS)], "marker": markers[i // len(COLOURS) % len(markers)]}
         for i, name in enumerate(names)
     }
-    if item.annotate == "points":
-        dots = {**dots, "s": 0}
+    if item.annotate == "groups":
+        dots = dots | {"s": min(5, dots["s"]), "alpha": 0.45}
+    elif item.annotate == "points":
+        dots = dots | {"s": 0}
         for i, (point, label) in enumerate(zip(points, labels, strict=True), start=1):
             axes.annotate(str(i), point, color=styles[label]["c"], fontsize=7, ha="center", va="center")
     # A few points of each group in turn, so that none lies on top of all others.

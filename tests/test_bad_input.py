@@ -23,10 +23,14 @@ import streampca.validation
 from streampca import InputError
 from streampca.cli import cli
 from streampca.errors import LONGEST_MESSAGE
-from streampca.results.store import load, save
+from streampca.models.pca.options import PCAOptions
+from streampca.results.fit import FitJob, plan_linear
+from streampca.results.store import load
+from streampca.results.write import save
 from streampca.run.config import load as load_config
-from streampca.run.fit import Job, open_data
-from streampca.run.work_directory import Workplace, status
+from streampca.run.config.blocks import Data, Filter
+from streampca.run.fit import open_data
+from streampca.run.work_directory import WorkDirectory, status
 from streampca.sources import open_genotypes, open_source
 from streampca.sources.formats.plink1 import read_bim, read_fam
 from streampca.sources.formats.plink2 import read_psam, read_pvar
@@ -35,7 +39,7 @@ from streampca.sources.tables import Ids, read_table
 from streampca.sweep.checkpoint import Journal, read_record
 from streampca.validation import available_memory, check_declared_size
 
-MODEL = {"kind": "pca", "n_components": 1, "solver": "auto", "seed": 0, "tol": 1e-3}
+MODEL = PCAOptions(n_components=1)
 
 
 class Harm:
@@ -70,7 +74,7 @@ def told_by(use, path):
 
 
 def plan(path):
-    return Job.of(open_data(str(path), {}), {"missing": "auto", "scale": "auto"}, MODEL, "2GB").plan()
+    return plan_linear(FitJob("pca", open_data(Data(path=str(path)), Filter()), MODEL, "2GB"))
 
 
 def test_a_message_is_one_line_of_bounded_length_whatever_it_quotes():
@@ -413,9 +417,9 @@ def test_a_damaged_status_is_not_known(tmp_path, told):
 
 
 def test_a_run_that_was_asked_something_else_than_a_run_is_none(tmp_path):
-    asked = {"id": "a", "config": {"source": 3}, "fingerprint": "b", "streampca": "c", "begun": "d", "memory": 1,
-             "attempts": 1, "exporting": False}  # fmt: skip
+    asked = {"id": "a", "config": {"data": 3}, "fingerprint": "b", "streampca": "c", "begun": "d", "memory": 1,
+             "attempts": 1, "exporting": False, "placing": False}  # fmt: skip
     (tmp_path / "run.json").write_text(json.dumps(asked))
-    assert Workplace(tmp_path).asked is None
-    (tmp_path / "run.json").write_text(json.dumps(asked | {"config": {"source": {}}}))
-    assert Workplace(tmp_path).asked is not None
+    assert WorkDirectory(tmp_path).record is None
+    (tmp_path / "run.json").write_text(json.dumps(asked | {"config": {"data": {}}}))
+    assert WorkDirectory(tmp_path).record is not None

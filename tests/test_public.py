@@ -34,7 +34,8 @@ MODULES = sorted(
 
 
 def commands(group, path=()):
-    for name, command in group.commands.items():
+    for name in group.list_commands(None):
+        command = group.get_command(None, name)
         yield (*path, name), command
         if isinstance(command, click.Group):
             yield from commands(command, (*path, name))

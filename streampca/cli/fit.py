@@ -31,7 +31,7 @@ def fit_command(name: str) -> click.Command:
     run_flags = [
         click.Option(["--fresh"], is_flag=True, help="Discard unfinished work of an earlier run."),
         click.Option(["--only-resume"], is_flag=True, help="Fail unless there is a checkpoint to resume."),
-        click.Option(["--plan"], is_flag=True, help="Print the plan and its cost, and stop."),
+        click.Option(["--plan"], is_flag=True, help="Print the plan and stop; no data are read."),
         click.Option(["--json", "as_json"], is_flag=True, help="Print JSON."),
         click.Option(["--quiet"], is_flag=True, help="Show no progress."),
     ]
@@ -59,18 +59,18 @@ def fit(
     **values: Any,
 ) -> None:  # fmt: skip
     """Fit a model: build the configuration, run it, print a summary."""
-    # The plan and the driver load Dask and NumPy; --help and invalid flags do not wait for them.
-    from streampca.run.costs.predict import predict_costs
-    from streampca.run.driver import run
-    from streampca.run.fit import FitTask
-
     blocks = given_options(values)
     blocks.setdefault("data", {})["path"] = source
     blocks.setdefault("output", {})["path"] = str(out or f"{stem(source)}.{kind.name}.zarr")
     blocks.setdefault("model", {})["kind"] = kind.name
     config = configured(blocks)
+    # The plan and the driver load Dask and NumPy; --help and invalid flags do not wait for them.
+    from streampca.run.costs.predict import plan_config
+    from streampca.run.driver import run
+    from streampca.run.fit import FitTask
+
     if plan:
-        print_plan(predict_costs(config), as_json)
+        print_plan(plan_config(config)[0], as_json)
         return
     task = FitTask(config)
     with shown_progress(quiet) as progress:

@@ -200,11 +200,24 @@ class _Attempt:
                     work.tell(workers=describe(client))
                 if record["attempts"] > 1:
                     logger.info("resuming the run of %s, attempt %d", record["begun"], record["attempts"])
-                with journal.active(), self._phase("fitting"):
+                with journal.active(), self._phase("fitting"), self._invalid_input(record):
                     task.execute(work.store, budget, self._watched)
                 peaks = {} if client is None else client.run(peak_memory, on_error="ignore")
         if task.files is None:
             self._sign(record, journal, max(peaks.values(), default=None))
+
+    @contextmanager
+    def _invalid_input(self, record: Mapping[str, Any]) -> Iterator[None]:
+        """Discard the little work of a first attempt that ends soon, because data or options are invalid."""
+        start = time.monotonic()
+        try:
+            yield
+        except InputError as error:
+            early = time.monotonic() - start < 60 * self.task.engine.checkpoint_minutes
+            # An error with a cause comes from the system, as a full disk, and may be gone when the run resumes.
+            if early and record["attempts"] == 1 and error.__cause__ is None:
+                self.work.clear()
+            raise
 
     def _sign(self, record: Mapping[str, Any], journal: Any, peak: int | None) -> None:
         """Add the record of the run to the attributes of its store."""

@@ -60,7 +60,7 @@ def test_pca_writes_a_store_that_plain_xarray_opens(tmp_path, data):
     ):
         assert result.attrs[name], name
     assert result.attrs["format_version"] == 1
-    assert json.loads(result.attrs["parameters"])["seed"] == 0
+    assert json.loads(result.attrs["parameters"])["random_state"] == 0
     assert sorted(p.name for p in tmp_path.iterdir()) == ["r.zarr", "x.npy", "x.zarr"]
 
 
@@ -112,14 +112,14 @@ def test_overwrite_is_asked_for_and_spares_what_is_not_ours(tmp_path, here):
 BAD = {
     "missing path": (["pca", "nowhere.zarr"], "does not exist"),
     "k too large": (["pca", "x.zarr", "-k", "41"], "from 1 to 40"),
-    "k no number": (["pca", "x.zarr", "-k", "many"], "0.9"),
+    "k no number": (["pca", "x.zarr", "-k", "many"], "a number between 0 and 1 or all, got 'many'"),
     "fraction out of range": (["pca", "x.zarr", "-k", "1.5"], "between 0 and 1"),
-    "unknown solver": (["pca", "x.zarr", "--solver", "qr"], "'krylov'"),
+    "unknown solver": (["pca", "x.zarr", "--solver", "qr"], "krylov or power, got 'qr'"),
     "unknown option": (["pca", "x.zarr", "--memroy", "1GB"], "--memory"),
-    "memory": (["pca", "x.zarr", "--memory", "much"], "600MB"),
+    "memory": (["pca", "x.zarr", "--memory", "much"], "text such as 2GB, got 'much'"),
     "too little memory": (["pca", "x.zarr", "--memory", "20MB"], "raise the limit"),
     "tol": (["pca", "x.zarr", "--tol", "0"], "between 0 and 1"),
-    "no folder": (["pca", "x.zarr", "--out", "no/where.zarr"], "make it first"),
+    "no directory": (["pca", "x.zarr", "--out", "no/where.zarr"], "create it first"),
     "strings": (["pca", "text.npy"], "convert them"),
     "objects": (["pca", "objects.npy"], "numeric array"),
     "cut short": (["pca", "short.npy"], "numpy.save"),
@@ -129,14 +129,14 @@ BAD = {
     "missing values": (["pca", "gaps.npy"], "2 missing value(s) (NaN), the first at sample 3, feature 1"),
     "infinite": (["pca", "inf.npy", "--missing", "mean"], "1 infinite value(s), the first at sample 0, feature 2"),
     "one sample": (["pca", "one.npy"], "at least 2 samples"),
-    "unknown command": (["pcaa", "x.zarr"], "No such command"),
+    "unknown command": (["pcaa", "x.zarr"], "no such command 'pcaa'; did you mean pca?"),
     "not a result": (["info", "x"], "does not exist"),
     "no kind": (["info", "plain.txt"], "unknown file format"),
     "folder": (["pca", "."], "not a Zarr store"),
-    "unwritable": (["pca", "x.zarr", "--out", "/proc/x.zarr"], "choose another folder"),
-    "seed": (["pca", "x.zarr", "--seed", "-1"], "-1 is not in the range"),
+    "unwritable": (["pca", "x.zarr", "--out", "/proc/x.zarr"], "choose another output"),
+    "seed": (["pca", "x.zarr", "--random-state", "-1"], "--random-state must be an integer >= 0, got '-1'"),
     "broken metadata": (["pca", "broken.zarr"], "write the store again"),
-    "half a result": (["info", "half.zarr"], "make the result again"),
+    "half a result": (["info", "half.zarr"], "compute it again"),
     "dimension twice": (["pca", "x.zarr", "--sample-dims", "sample,sample"], "name each once"),
 }
 
@@ -270,7 +270,7 @@ def test_demo_digits_draws_a_picture_and_a_page(tmp_path, here):
     assert "21 of 64 components explain 90%" in out
     assert (tmp_path / "demo-output" / "digits.png").read_bytes().startswith(b"\x89PNG")
     assert out.splitlines()[-1] == f"report: {Path('demo-output', 'digits.html')}"
-    assert "scikit-learn&#x27;s digits" in (tmp_path / "demo-output" / "digits.html").read_text()
+    assert "scikit-learn&#39;s digits" in (tmp_path / "demo-output" / "digits.html").read_text()
 
 
 @pytest.mark.slow

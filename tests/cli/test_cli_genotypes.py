@@ -180,7 +180,7 @@ def test_project(tmp_path, data, here):
     here("pca", "reference", "-k", 3, "--quiet")
     done = run("project", "reference.pca.zarr", "new.bed", "--quiet", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "40, by projection oadp" in done.stdout
+    assert "40, on 3 components of reference.pca.zarr, projection oadp" in done.stdout
     assert "missing" in done.stdout
     assert done.stdout.endswith("scores: new.scores.zarr\n")
     import xarray as xr
@@ -333,7 +333,7 @@ BAD = {
     "a variable of a .bed": (nothing, (*X, "--variable", "calls"), "PLINK files have no variables"),
     "converting into a .bed": (nothing, ("convert", "x.bed", "y.bed"), "only VCF Zarr stores are written"),
     "converting an array": (dense, ("convert", "x.npy", "y.vcz"), "give a .bed"),
-    "plink text of an array": (dense, (*NPY, "--export", "plink"), "plink's text files are for genotypes"),
+    "plink text of an array": (dense, (*NPY, "--export", "plink"), "the format plink is for genotypes; use tsv"),
 }  # fmt: skip
 
 

@@ -102,7 +102,7 @@ def opened(path):
 def test_kpca_writes_what_the_estimator_finds(data, here, name, choose):
     add(data, name)
     before = names(data)
-    code, out, err = here("kpca", name, "-k", 3, "--landmarks", 40, "--choose", choose, "--gamma", 0.5, "--out",
+    code, out, err = here("kpca", name, "-k", 3, "--n-landmarks", 40, "--landmarks", choose, "--gamma", 0.5, "--out",
                           "r.zarr", "--quiet", "--json")  # fmt: skip
     assert code == 0, err
     said = json.loads(out)
@@ -131,7 +131,7 @@ def test_kpca_writes_what_the_estimator_finds(data, here, name, choose):
 
 
 def test_the_table_says_what_was_done(data, here):
-    code, out, _ = here("kpca", "x.npy", "-k", 2, "--landmarks", 40, "--quiet")
+    code, out, _ = here("kpca", "x.npy", "-k", 2, "--n-landmarks", 40, "--quiet")
     assert code == 0
     assert "rbf, gamma" in out
     assert "40 landmarks (uniform) keep" in out
@@ -141,7 +141,7 @@ def test_the_table_says_what_was_done(data, here):
     assert (data / "x.kpca.zarr").is_dir()
     code, out, _ = here("kpca", "x.npy", "-k", 2, "--kernel", "poly", "--quiet", "--overwrite")
     assert "coef0 1, degree 3: all samples are landmarks, exact" in out
-    code, out, _ = here("kpca", "x.npy", "--choose", "fourier", "--landmarks", 100, "--quiet", "--overwrite")
+    code, out, _ = here("kpca", "x.npy", "--landmarks", "fourier", "--n-landmarks", 100, "--quiet", "--overwrite")
     assert "100 random Fourier features" in out
     assert "note: 100 random Fourier features give the kernel with an error of" in out
     assert here("info", "x.kpca.zarr")[1] == out
@@ -178,8 +178,8 @@ def test_ten_components_unless_asked_or_as_many_as_there_can_be(data, here):
         return len(json.loads(out)["explained_variance"])
 
     assert count() == 10
-    assert count("--landmarks", 5) == 5
-    assert count("--landmarks", "auto", "--target", 0.5) == 10
+    assert count("--n-landmarks", 5) == 5
+    assert count("--n-landmarks", "auto", "--target-trace", 0.5) == 10
     np.save(data / "x.npy", values(6))
     assert count() == 6
 
@@ -229,7 +229,7 @@ def test_scores_of_genotypes_have_kernel_components(data, here):
 def test_samples_of_several_dimensions(data, here):
     add(data, "images.zarr")
     code, out, err = here("kpca", "images.zarr", "--variable", "field", "--sample-dims", "time,y", "-k", 2, "--quiet",
-                          "--json", "--landmarks", 40)  # fmt: skip
+                          "--json", "--n-landmarks", 40)  # fmt: skip
     assert code == 0, err
     assert (json.loads(out)["n_samples"], json.loads(out)["n_features"]) == (800, 3)
     result = opened(data / "images.kpca.zarr")
@@ -298,11 +298,11 @@ def test_a_result_made_in_python_is_used_by_the_commands(data, here):
 @pytest.mark.parametrize(
     ("source", "options"),
     [
-        ("single.npy", ["--landmarks", 40]),
-        ("single.npy", ["--landmarks", 60, "--choose", "fourier"]),
+        ("single.npy", ["--n-landmarks", 40]),
+        ("single.npy", ["--n-landmarks", 60, "--landmarks", "fourier"]),
         ("x.npy", []),
         ("x.npy", ["--kernel", "poly", "--scale", "unit"]),
-        ("x.npy", ["--kernel", "laplacian", "--landmarks", 50, "--choose", "kmeans"]),
+        ("x.npy", ["--kernel", "laplacian", "--n-landmarks", 50, "--landmarks", "kmeans"]),
     ],
     ids=str,
 )
@@ -322,10 +322,9 @@ def test_new_samples_are_projected_as_transform_does(data, here):
         ("pca", PCA(3)),
         ("pca", PCA(3, scale="unit")),
         ("ppca", PPCA(3)),
-        ("ppca", FactorAnalysis(3)),
+        ("factor_analysis", FactorAnalysis(3)),
     ):
-        options = ["--factor-analysis"] if isinstance(model, FactorAnalysis) else []
-        options += ["--scale", "unit"] if getattr(model, "scale", None) == "unit" else []
+        options = ["--scale", "unit"] if getattr(model, "scale", None) == "unit" else []
         assert here(command, "x.npy", "-k", 3, *options, "--out", "r.zarr", "--overwrite", "--quiet")[0] == 0
         code, out, err = here("project", "r.zarr", "new.npy", "--quiet", "--overwrite", "--json")
         assert code == 0, err
@@ -334,7 +333,7 @@ def test_new_samples_are_projected_as_transform_does(data, here):
         expected = model.fit(data / "x.npy").transform(data / "new.npy")
         within = 1e-3 if isinstance(model, FactorAnalysis) else 1e-7
         np.testing.assert_allclose(found["scores"], expected, atol=within)
-        assert ("score_deviation" in found) == (command == "ppca")
+        assert ("score_deviation" in found) == (command in ("ppca", "factor_analysis"))
 
 
 def test_projected_images_keep_their_labels(data, here):
@@ -368,7 +367,7 @@ DENOISERS = {
     "kpca unit": (["kpca", "-k", 4, "--gamma", 0.2, "--scale", "unit"],
                   lambda: KernelPCA(4, gamma=0.2, scale="unit")),
     "linear": (["kpca", "-k", 2, "--kernel", "linear"], lambda: KernelPCA(2, kernel="linear")),
-    "ridge": (["kpca", "-k", 4, "--kernel", "poly", "--pre-image", "--alpha", 0.01],
+    "ridge": (["kpca", "-k", 4, "--kernel", "poly", "--fit-inverse-transform", "--alpha", 0.01],
               lambda: KernelPCA(4, kernel="poly", fit_inverse_transform=True, alpha=0.01)),
 }  # fmt: skip
 
@@ -480,7 +479,7 @@ def test_new_samples_keep_to_the_limit(data, here, command, chunk):
     x = rng.standard_normal((12_288, 6))
     zarr.create_array(data / "many.zarr", data=x, chunks=(chunk, 6))
     np.save(data / "fit.npy", x[:3000])
-    assert here("kpca", "fit.npy", "-k", 3, "--landmarks", 1200, "--out", "r.zarr", "--quiet")[0] == 0
+    assert here("kpca", "fit.npy", "-k", 3, "--n-landmarks", 1200, "--out", "r.zarr", "--quiet")[0] == 0
     peak, limit = peak_of(command, "r.zarr", "many.zarr", "--threads", 2, cwd=data)
     assert peak <= limit
 
@@ -494,15 +493,15 @@ BAD = {
     "gamma negative": (["kpca", "x.npy", "--gamma", "-1"], "a number > 0"),
     "gamma nan": (["kpca", "x.npy", "--gamma", "nan"], "a number > 0"),
     "gamma of products": (["kpca", "x.npy", "--kernel", "poly", "--gamma", "median"], "'scale'"),
-    "landmarks": (["kpca", "x.npy", "--landmarks", "some"], "or auto"),
-    "one landmark": (["kpca", "x.npy", "--landmarks", "1"], ">= 2"),
-    "k": (["kpca", "x.npy", "-k", "0.5"], "-k"),
+    "landmarks": (["kpca", "x.npy", "--n-landmarks", "some"], "or auto"),
+    "one landmark": (["kpca", "x.npy", "--n-landmarks", "1"], ">= 2"),
+    "k": (["kpca", "x.npy", "-k", "0.5"], "--n-components must be an integer >= 1, got '0.5'"),
     "k too large": (["kpca", "x.npy", "-k", "401"], "at most 400"),
-    "k of landmarks": (["kpca", "x.npy", "-k", "50", "--landmarks", "40"], "at most 40"),
-    "choice": (["kpca", "x.npy", "--choose", "best"], "leverage"),
-    "fourier of products": (["kpca", "x.npy", "--choose", "fourier", "--kernel", "poly"], "laplacian"),
-    "target": (["kpca", "x.npy", "--landmarks", "auto", "--target", "2"], "between 0 and 1"),
-    "alpha": (["kpca", "x.npy", "--pre-image", "--alpha", "0"], "a number > 0"),
+    "k of landmarks": (["kpca", "x.npy", "-k", "50", "--n-landmarks", "40"], "at most 40"),
+    "choice": (["kpca", "x.npy", "--landmarks", "best"], "leverage"),
+    "fourier of products": (["kpca", "x.npy", "--landmarks", "fourier", "--kernel", "poly"], "laplacian"),
+    "target": (["kpca", "x.npy", "--n-landmarks", "auto", "--target-trace", "2"], "between 0 and 1"),
+    "alpha": (["kpca", "x.npy", "--fit-inverse-transform", "--alpha", "0"], "a number > 0"),
     "degree": (["kpca", "x.npy", "--kernel", "poly", "--degree", "-2"], "between 0 and 100"),
     "gaps": (["kpca", "gaps.npy"], "sample 3, feature 1"),
     "constant": (["kpca", "constant.npy", "--gamma", "1"], "there is nothing to find"),
@@ -510,23 +509,29 @@ BAD = {
     "overflow": (["kpca", "x.npy", "--kernel", "poly", "--degree", "90", "--gamma", "1e9"], "scale='unit'"),
     "genotypes": (["kpca", "g.bed"], "streampca kpca NAME.pca.zarr/scores"),
     "too little memory": (["kpca", "x.npy", "--memory", "20MB"], "raise the limit to"),
-    "no folder": (["kpca", "x.npy", "--out", "no/where.zarr"], "make it first"),
+    "no folder": (["kpca", "x.npy", "--out", "no/where.zarr"], "create it first"),
     "not ours": (["kpca", "x.npy", "--out", "x.zarr", "--overwrite"], "was not written by streampca"),
     "project by nothing": (["project", "nowhere.zarr", "x.npy"], "does not exist"),
     "project other features": (["project", "r.kpca.zarr", "few.npy"], "same features"),
     "project other features of pca": (["project", "r.pca.zarr", "few.npy"], "same features"),
     "project genotypes": (["project", "r.kpca.zarr", "g.bed"], "features"),
-    "project by lists": (["project", "r.kpca.zarr", "x.npy", "--keep", "list"], "leave them out"),
+    "project by lists": (
+        ["project", "r.kpca.zarr", "x.npy", "--keep", "list"],
+        "--keep is for genotypes, and the result is of arrays; remove it",
+    ),
     "denoise by nothing": (["denoise", "nowhere.zarr", "x.npy"], "does not exist"),
     "denoise other features": (["denoise", "r.kpca.zarr", "few.npy"], "same features"),
     "denoise other features of pca": (["denoise", "r.pca.zarr", "few.npy"], "same features"),
-    "denoise without a way back": (["denoise", "poly.kpca.zarr", "x.npy"], "--pre-image"),
-    "denoise by ppca": (["denoise", "r.ppca.zarr", "x.npy"], "not for denoising"),
+    "denoise without a way back": (["denoise", "poly.kpca.zarr", "x.npy"], "--fit-inverse-transform"),
+    "denoise by ppca": (
+        ["denoise", "r.ppca.zarr", "x.npy"],
+        "denoise is not available for ppca; use a result of kpca or pca",
+    ),
     "denoise by genotypes": (["denoise", "g.pca.zarr", "x.npy"], ""),
     "denoise gaps": (["denoise", "r.kpca.zarr", "gaps.npy"], "sample 3, feature 1"),
     "denoise gaps by pca": (["denoise", "r.pca.zarr", "gaps.npy"], "sample 3, feature 1"),
     "denoise with no memory": (["denoise", "r.kpca.zarr", "x.npy", "--memory", "20MB"], "raise the limit to"),
-    "impute by kernels": (["impute", "r.kpca.zarr", "gaps.npy"], "streampca ppca"),
+    "impute by kernels": (["impute", "r.kpca.zarr", "gaps.npy"], "use a result of factor_analysis or ppca"),
     "export of kernels": (["export", "r.kpca.zarr"], "--format tsv"),
 }
 MODELS = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from report_helpers import made_result
-from streampca.cli.looking import _column, _pair
 
 from streampca import InputError
+from streampca.cli.plot import _column, _pair
 from streampca.sources.tables import ids_of, read_table
 
 NAMES = [f"s{i}" for i in range(60)]
@@ -58,9 +58,12 @@ BAD = {
     "no table": (["report", "r.pca.zarr", "--labels", "none.tsv"], "none.tsv"),
     "no result": (["report", "pops.tsv"], "is not a streampca result"),
     "no picture": (["plot", "r.pca.zarr", "--out", "x.docx"], ".png"),
-    "no pair": (["plot", "r.pca.zarr", "--figure", "scores", "--pcs", "one"], "give two numbers, as 1,2"),
-    "three": (["plot", "r.pca.zarr", "--figure", "scores", "--pcs", "1,2,3"], "give two numbers"),
-    "no use": (["plot", "r.pca.zarr", "--figure", "scree", "--pcs", "1,2"], "leave it out"),
+    "no pair": (
+        ["plot", "r.pca.zarr", "--figure", "scores", "--pcs", "one"],
+        "--pcs must be two numbers, as 1,2 for scores, got 'one'",
+    ),
+    "three": (["plot", "r.pca.zarr", "--figure", "scores", "--pcs", "1,2,3"], "--pcs must be two numbers"),
+    "no use": (["plot", "r.pca.zarr", "--figure", "scree", "--pcs", "1,2"], "remove it"),
     "no images": (["plot", "r.pca.zarr", "--figure", "components"], "a picture needs two dimensions"),
 }
 
@@ -95,5 +98,5 @@ def test_samples_are_coloured_by_the_column_named_else_by_the_last_text_else_by_
 )
 def test_components_are_given_by_one_number_or_two(figure, text, pair):
     assert _pair(figure, text) == pair
-    with pytest.raises(InputError, match="is not known"):
+    with pytest.raises(InputError, match="--pcs must be (two numbers|one number), as"):
         _pair(figure, f"{text},x")

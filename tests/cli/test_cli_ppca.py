@@ -99,15 +99,15 @@ def test_options_reach_the_model(data, here):
 
 
 def test_factor_analysis(data, here):
-    code, out, _ = here("ppca", "x.npy", "-k", 2, "--factor-analysis", "--quiet", "--json")
+    code, out, _ = here("factor_analysis", "x.npy", "-k", 2, "--quiet", "--json")
     assert code == 0
     model = FactorAnalysis(2).fit(data / "x.npy")
-    said, result = json.loads(out), load(data / "x.ppca.zarr")
+    said, result = json.loads(out), load(data / "x.factor_analysis.zarr")
     assert said["kind"] == "factor_analysis"
     assert said["total_log_likelihood"] == pytest.approx(model.log_likelihood_, rel=1e-6)
     np.testing.assert_allclose(result["noise_variance"], model.noise_variance_, rtol=1e-3)
     np.testing.assert_allclose(latent_in(result).factors.W, result["components"].values.T)
-    assert "log-likelihood" in here("info", "x.ppca.zarr")[1]
+    assert "log-likelihood" in here("info", "x.factor_analysis.zarr")[1]
 
 
 def test_k_is_chosen(data, here):
@@ -175,23 +175,23 @@ def test_genotypes_and_plink_files(data, here):
 
 
 @pytest.mark.parametrize(
-    ("name", "options"),
+    ("name", "kind"),
     [
-        ("full.npy", ()),
+        ("full.npy", "ppca"),
         # Once: after EM there is no certificate, and the table of components failed for want of it.
-        ("x.npy", ()),
-        ("g.bed", ()),
-        ("full.npy", ("--factor-analysis",)),
+        ("x.npy", "ppca"),
+        ("g.bed", "ppca"),
+        ("full.npy", "factor_analysis"),
     ],
 )
-def test_tables_beside_the_result(data, here, name, options):
-    code, _, err = here("ppca", name, "-k", 2, "--quiet", "--export", "tsv", *options)
+def test_tables_beside_the_result(data, here, name, kind):
+    code, _, err = here(kind, name, "-k", 2, "--quiet", "--export", "tsv")
     assert code == 0, err
     stem = name.partition(".")[0]
-    scores = table(data / f"{stem}.ppca.scores.tsv")
-    result = load(data / f"{stem}.ppca.zarr")
+    scores = table(data / f"{stem}.{kind}.scores.tsv")
+    result = load(data / f"{stem}.{kind}.zarr")
     np.testing.assert_allclose(scores["PC1"].astype(float), result["scores"][:, 0], rtol=1e-6, atol=1e-8)
-    assert "explained_variance" in table(data / f"{stem}.ppca.components.tsv")
+    assert "explained_variance" in table(data / f"{stem}.{kind}.components.tsv")
 
 
 # Once: a result of ppca was let through as if it were of pca, and ended in a KeyError.
@@ -212,11 +212,15 @@ def test_projected_samples_are_where_the_fit_has_them(data, here):
 
 
 @pytest.mark.parametrize(
-    ("name", "options"),
-    [("x.npy", ()), ("columns.zarr", ()), ("rows.zarr", ("--factor-analysis",)), ("rows.zarr", ("--scale", "unit"))],
-)
-def test_impute_fills_in_what_is_missing_and_nothing_else(data, here, name, options):
-    assert here("ppca", name, "-k", 3, "--quiet", "--out", "r.zarr", *options)[0] == 0
+    ("name", "model"),
+    [
+        ("x.npy", PPCA(3)), ("columns.zarr", PPCA(3)), ("rows.zarr", FactorAnalysis(3)),
+        ("rows.zarr", PPCA(3, scale="unit")),
+    ],
+)  # fmt: skip
+def test_impute_fills_in_what_is_missing_and_nothing_else(data, here, name, model):
+    kind = "factor_analysis" if isinstance(model, FactorAnalysis) else "ppca"
+    assert here(kind, name, "-k", 3, "--quiet", "--out", "r.zarr", "--scale", model.scale)[0] == 0
     code, out, _ = here("impute", "r.zarr", name, "--quiet", "--out", "filled.zarr")
     absent = np.isnan(gaps())
     assert code == 0
@@ -225,8 +229,7 @@ def test_impute_fills_in_what_is_missing_and_nothing_else(data, here, name, opti
         warnings.simplefilter("error")
         filled = xarray.open_zarr(data / "filled.zarr")["imputed"].values
     np.testing.assert_array_equal(filled[~absent], gaps()[~absent])
-    kind, scale = (FactorAnalysis, None) if "--factor-analysis" in options else (PPCA, "unit" if options else None)
-    expected = kind(3, scale=scale).fit(data / name).impute(gaps())
+    expected = model.fit(data / name).impute(gaps())
     np.testing.assert_allclose(filled, expected, atol=1e-6)
     assert open_source(data / "filled.zarr").shape == (150, 12)
     code, out, _ = here("ppca", "filled.zarr", "-k", 2, "--quiet", "--json")
@@ -262,26 +265,29 @@ def test_impute_genotypes(data, here):
 
 BAD = {
     "missing path": (["ppca", "nowhere.npy"], "does not exist"),
-    "k too large": (["ppca", "x.npy", "-k", 12], "from 1 to 11"),
+    "k too large": (["ppca", "x.npy", "-k", 12], "must be at most 11"),
     "k no number": (["ppca", "x.npy", "-k", "many"], "auto"),
     "k a fraction": (["ppca", "x.npy", "-k", "0.9"], "auto"),
     "method": (["ppca", "x.npy", "--method", "svd"], "closed"),
     "closed with gaps": (["ppca", "x.npy", "-k", 2, "--method", "closed"], "method='em' or 'auto'"),
-    "closed factor analysis": (["ppca", "x.npy", "-k", 2, "--method", "closed", "--factor-analysis"], "no closed form"),
+    "closed factor analysis": (["factor_analysis", "x.npy", "--method", "closed"], "must be auto or em, got 'closed'"),
     "gaps not allowed": (["ppca", "x.npy", "-k", 2, "--missing", "error"], "missing='model'"),
     "criterion": (["ppca", "x.npy", "-k", "auto", "--criterion", "bic"], "criterion='heldout'"),
     "max iter": (["ppca", "x.npy", "--max-iter", 0], "max-iter"),
     "tol": (["ppca", "x.npy", "-k", 2, "--tol", 0], "between 0 and 1"),
     "too little memory": (["ppca", "x.npy", "-k", 2, "--memory", "20MB"], "raise the limit"),
     "option of genotypes": (["ppca", "x.npy", "-k", 2, "--maf", "0.1"], "maf needs genotypes"),
-    "export of genotypes": (["ppca", "x.npy", "-k", 2, "--export", "plink"], "export tsv"),
+    "export of genotypes": (
+        ["ppca", "x.npy", "-k", 2, "--export", "plink"],
+        "the format plink is for genotypes; use tsv",
+    ),
     "one sample": (["ppca", "one.npy"], "leave no component"),
     "infinite": (["ppca", "inf.npy", "-k", 2], "1 infinite value(s), the first at sample 3, feature 1"),
-    "no folder": (["ppca", "x.npy", "-k", 2, "--out", "no/where.zarr"], "make it first"),
+    "no folder": (["ppca", "x.npy", "-k", 2, "--out", "no/where.zarr"], "create it first"),
     "impute by nothing": (["impute", "nowhere.zarr", "x.npy"], "does not exist"),
     "impute by data": (["impute", "rows.zarr", "x.npy"], "is not a streampca result"),
     "impute other features": (["impute", "few.ppca.zarr", "x.npy"], "same features"),
-    "impute by components": (["impute", "full.pca.zarr", "x.npy"], "streampca ppca"),
+    "impute by components": (["impute", "full.pca.zarr", "x.npy"], "use a result of factor_analysis or ppca"),
 }
 
 

@@ -23,16 +23,18 @@ from streampca import InputError, open_genotypes, open_source
 from streampca.cli import main
 from streampca.demos.simulate import simulate_groups
 from streampca.errors import redacted
+from streampca.models.pca.options import PCAOptions
+from streampca.results.fit import FitJob, fit_linear
 from streampca.results.store import load, load_arrays
 from streampca.run.config import load as load_config
+from streampca.run.config.blocks import Data, Filter
 from streampca.run.convert import convert
 from streampca.run.driver import run as execute
-from streampca.run.fit import Job, open_data
+from streampca.run.fit import FitTask, open_data
 from streampca.sources.completeness import check_damage
 from streampca.sweep.checkpoint import Journal, read_record
 
-MODEL = {"kind": "pca", "n_components": 3, "solver": "krylov", "seed": 0, "tol": 1e-7}
-SOURCE = {"missing": "auto", "scale": "auto"}
+MODEL = PCAOptions(n_components=3, solver="krylov", tol=1e-7)
 X = matrix_with_spectrum(400, 30, 0.8 ** np.arange(30), mean=3.0).astype("float32")
 
 pytestmark = pytest.mark.usefixtures("several_partitions")
@@ -45,9 +47,9 @@ def chunks_in(store: Path) -> list[Path]:
 def fit(path, store: Path, progress=lambda _: None):
     """Fit, reading the data in each sweep."""
     store.mkdir(exist_ok=True)
-    data = open_data(str(path), SOURCE)
+    data = open_data(Data(path=str(path)), Filter())
     data.costly = False
-    Job.of(data, SOURCE, MODEL, "1GB", progress).fit(store)
+    fit_linear(FitJob("pca", data, MODEL, "1GB", progress), store)
     return {name: values.tobytes() for name, values in load_arrays(store)[0].items()}
 
 
@@ -232,7 +234,7 @@ def test_a_damaged_result_is_refused(result, array, harm):
         content = bytearray(chunk.read_bytes())
         content[len(content) // 2] ^= 1
         chunk.write_bytes(content if harm == "flipped" else content[:-3])
-    with pytest.raises(InputError, match=r"out.zarr: .*(damaged|not whole).*again") as error:
+    with pytest.raises(InputError, match=r"out.zarr: .*(damaged|incomplete).*again") as error:
         load(result)
     one_line(error)
 
@@ -268,7 +270,7 @@ def test_scores_of_an_attempt_before_are_checked_before_the_result_gets_its_name
     zarr_array(tmp_path / "x.zarr", X, chunks=(50, 30))
     path = tmp_path / "run.yaml"
     path.write_text(
-        f"source: {{path: {tmp_path}/x.zarr}}\nmodel: {{kind: pca, n_components: 3, solver: krylov}}\n"
+        f"data: {{path: {tmp_path}/x.zarr}}\nmodel: {{kind: pca, n_components: 3, solver: krylov}}\n"
         f"output: {{path: {tmp_path}/out.zarr}}\n"
     )
     config = load_config(path)
@@ -279,17 +281,17 @@ def test_scores_of_an_attempt_before_are_checked_before_the_result_gets_its_name
     # The work is done, and something that may be cured comes between it and the name.
     monkeypatch.setattr("streampca.run.driver.put_in_place", no_room)
     with pytest.raises(InputError, match="no room"):
-        execute(config)
+        execute(FitTask(config))
     monkeypatch.undo()
     store = tmp_path / "out.zarr.unfinished/store"
     chunk = chunks_in(store / "scores")[0]
     content = chunk.read_bytes()
     chunk.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(InputError, match=r"scores.* is damaged; remove .*out.zarr.unfinished and run again"):
-        execute(config)
+        execute(FitTask(config))
     assert not (tmp_path / "out.zarr").exists()
     chunk.write_bytes(content)
-    execute(config)
+    execute(FitTask(config))
     check_damage(tmp_path / "out.zarr")
 
 
@@ -340,13 +342,13 @@ def test_a_secret_of_a_url_or_the_environment_is_written_nowhere(tmp_path, serve
     monkeypatch.chdir(work)
     url = f"http://me:hunter2@{server}/x.zarr"
     Path("run.yaml").write_text("model: {kind: pca, n_components: 3}\noutput: {path: out.zarr, report: out.html}\n")
-    code, told = command("run", "run.yaml", "--set", f"source.path={url}", "--log-json")
+    code, told = command("run", "run.yaml", "--set", f"data.path={url}", "--log-json")
     assert code == 0, told
     code, more = command("pca", url, "-k", "3", "--json")
     assert code == 0, more
     # One that fails leaves its unfinished work.
     (tmp_path / "served/x.zarr/c/3/0").unlink()
-    tokens = f"source.path={url}?token=hunter2"
+    tokens = f"data.path={url}?token=hunter2"
     code, failed = command(
         "run", "run.yaml", "--set", tokens, "--set", "output.path=b.zarr", "--set", "output.report=b"
     )

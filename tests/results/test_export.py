@@ -11,7 +11,7 @@ from helpers import one_line
 from streampca import PCA, InputError, load, open_genotypes
 from streampca.models.pca.options import PCAOptions
 from streampca.results.export import export
-from streampca.results.store import pca_to_store
+from streampca.results.fit import fit_to_store
 
 PLINK = ("r.eigenval", "r.eigenvec", "r.eigenvec.var")
 
@@ -124,7 +124,7 @@ def test_tables_of_labelled_data(tmp_path):
 
 def test_stored_result_gives_the_same_files(genotypes, tmp_path):
     path, _ = genotypes
-    pca_to_store(open_genotypes(path), PCAOptions(n_components=2), tmp_path / "r.zarr", {})
+    fit_to_store(PCAOptions(n_components=2), open_genotypes(path), tmp_path / "r.zarr")
     stored = export(load(tmp_path / "r.zarr"), tmp_path / "a")
     direct = export(PCA(2).fit(path).result_, tmp_path / "b")
     for one, other in zip(stored, direct, strict=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import dask
 import dask.array
 import numpy as np
@@ -24,7 +26,16 @@ from latent_helpers import (
 
 from streampca import PPCA, FactorAnalysis, InputError, MemoryLimitError, load, open_source
 from streampca.models.ppca.options import FactorAnalysisOptions, PPCAOptions
-from streampca.results.store import impute_to_store, latent_in, latent_to_store
+from streampca.results.apply import Application, impute_latent
+from streampca.results.fit import fit_to_store
+from streampca.results.store import latent_in
+from streampca.results.write import writing
+
+
+def impute_to(data, model, path, **options):
+    """Impute into a store; return the number of values."""
+    with writing(path, overwrite=False) as store:
+        return impute_latent(Application(open_source(data), model.result_, store, "r.zarr", **options))["values"]
 
 
 def iterated_svd(x, k, steps=400):
@@ -116,12 +127,12 @@ def test_a_store_holds_what_impute_gives(tmp_path, kind, dtype):
     model = PPCA(2).fit(x)
     given = given_as(kind, x, tmp_path)
     with dask.config.set(num_workers=2):
-        count = impute_to_store(open_source(given), model._found, tmp_path / "out.zarr", False, {"note": "mine"})
+        count = impute_to(given, model, tmp_path / "out.zarr")
     absent = np.isnan(x)
     assert count == absent.sum()
     opened = xarray.open_zarr(tmp_path / "out.zarr")
     assert opened.attrs["kind"] == "imputed"
-    assert opened.attrs["note"] == "mine"
+    assert opened.attrs["result"] == "r.zarr"
     filled = opened["imputed"].values
     assert filled.dtype == dtype
     np.testing.assert_array_equal(filled[~absent], x[~absent])
@@ -138,7 +149,7 @@ def test_labels_of_a_field_are_kept(tmp_path):
     coords = {"time": np.arange(30) * 3, "lat": [1.0, 2.0, 4.0], "lon": list("abcd")}
     field = xarray.DataArray(values, dims=("time", "lat", "lon"), coords=coords)
     model = PPCA(2).fit(field)
-    assert impute_to_store(open_source(field), model._found, tmp_path / "out.zarr", False, {}) == 2
+    assert impute_to(field, model, tmp_path / "out.zarr") == 2
     out = xarray.open_zarr(tmp_path / "out.zarr")["imputed"]
     assert out.dims == field.dims
     assert list(out["lon"].values) == list("abcd")
@@ -152,13 +163,13 @@ def test_what_is_refused_leaves_nothing_behind(tmp_path):
     model = PPCA(2).fit(x)
     out = tmp_path / "out.zarr"
     with pytest.raises(InputError, match="same features"):
-        impute_to_store(open_source(x[:, :8]), model._found, out, False, {})
+        impute_to(x[:, :8], model, out)
     x[4, 4] = np.inf
     with pytest.raises(InputError) as error:
-        impute_to_store(open_source(x), model._found, out, False, {})
+        impute_to(x, model, out)
     assert "sample 4, feature 4" in one_line(error)
     with pytest.raises(MemoryLimitError, match="needs at least"):
-        impute_to_store(open_source(x), model._found, out, False, {}, memory="20MB")
+        impute_to(x, model, out, memory_limit="20MB")
     with pytest.raises(InputError, match="missing='model'"):
         PPCA(2, missing="error").fit(planted(60, 9, 2)).impute(x)
     assert list(tmp_path.iterdir()) == []
@@ -181,9 +192,11 @@ def test_a_reconstruction_is_one_sweep():
 def test_a_stored_model_comes_back(tmp_path, pattern, own, scale):
     x = with_gaps(planted(60, 9, 2), pattern)
     options = (FactorAnalysisOptions if own else PPCAOptions)(n_components=2, scale=scale)
-    found, attributes = latent_to_store(open_source(x), options, tmp_path / "r.zarr", {"n_components": 2})
+    _, attributes = fit_to_store(options, open_source(x), tmp_path / "r.zarr")
     result = load(tmp_path / "r.zarr")
     again = latent_in(result)
+    model = (FactorAnalysis if own else PPCA)(2, scale=scale).fit(x)
+    found = model._found
     np.testing.assert_allclose(again.factors.W, found.factors.W, atol=1e-12)
     np.testing.assert_allclose(again.factors.noise, found.factors.noise, rtol=1e-14)
     np.testing.assert_allclose(again.mean, found.mean, rtol=1e-14)
@@ -192,7 +205,6 @@ def test_a_stored_model_comes_back(tmp_path, pattern, own, scale):
     assert (again.method, again.n_samples, again.converged) == (found.method, 60, found.converged)
     np.testing.assert_array_equal(again.missing, np.isnan(x).sum(axis=0))
     np.testing.assert_allclose(again.explained_variance, result["explained_variance"], rtol=1e-12)
-    model = (FactorAnalysis if own else PPCA)(2, scale=scale).fit(x)
     np.testing.assert_allclose(result["scores"], model.transform(x), atol=1e-6)
     deviations = np.sqrt(np.diagonal(model.posterior(x)[1], axis1=1, axis2=2))
     np.testing.assert_allclose(result["score_deviation"], deviations, atol=1e-6)
@@ -203,9 +215,9 @@ def test_a_stored_model_comes_back(tmp_path, pattern, own, scale):
 def test_scores_in_a_store_are_those_of_transform_however_it_is_cut(tmp_path, cut):  # noqa: F811
     x = with_gaps(planted(90, 40, 2), "samples").astype(np.float32)
     source = CountingSource(x, (8, 40) if cut == ROWS else (90, 3))
-    found, _ = latent_to_store(source, PPCAOptions(n_components=2), tmp_path / "r.zarr", {})
+    _, attributes = fit_to_store(PPCAOptions(n_components=2), source, tmp_path / "r.zarr")
     result = load(tmp_path / "r.zarr")
     model = PPCA(2).fit(source)
     np.testing.assert_allclose(result["scores"], model.transform(x), atol=1e-5)
-    assert any("2 sample(s) have no value at all" in note for note in found.notes)
+    assert any("2 sample(s) have no value at all" in note for note in json.loads(attributes["notes"]))
     np.testing.assert_allclose(result["score_deviation"][0], 1.0, atol=1e-6)

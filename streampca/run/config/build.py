@@ -107,6 +107,9 @@ class _Reader:
         if detail["type"] == "conflict":
             self.invalid[tuple(detail["ctx"]["path"].split("."))] = str(detail["ctx"]["message"])
             return
+        if not detail["loc"]:
+            self.invalid[block,] = str(detail["ctx"]["error"])
+            return
         key = str(detail["loc"][0])
         path = (block, key)
         if detail["type"] == "extra_forbidden":

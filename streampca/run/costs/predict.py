@@ -181,13 +181,19 @@ def _short(seconds: float) -> str:
     return f"{seconds * 1e6:.3g} us"
 
 
-def predict_costs(config: Config) -> Costs:
-    """Plan a configuration, and predict its costs."""
+def plan_config(config: Config) -> tuple[Plan, Source]:
+    """Open the data of a configuration and plan it, without reading."""
     settings = config.engine
     with dask.config.set(num_workers=threads_of(settings)):
         data = _data(config)
         job = fit_job(data, config, Budget.of(settings.memory_limit, FitTask.baseline))
-        plan = config.kind.function("plan")(job)
+        return config.kind.function("plan")(job), data
+
+
+def predict_costs(config: Config) -> Costs:
+    """Plan a configuration, and predict its costs."""
+    settings = config.engine
+    plan, data = plan_config(config)
     return costs_of(plan, data, settings.kind, _workers(settings, plan.threads), config.data.shape is not None)
 
 

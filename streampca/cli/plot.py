@@ -53,7 +53,8 @@ def _column(result: xarray.Dataset, table: Table | None, names: list[str]) -> tu
         name = (names or texts[-1:] or list(table.columns)[-1:] or [""])[0]
         return name, table.columns.get(name)
     if "label" in result.coords and "scores" in result and result["label"].dims == result["scores"].dims[:1]:
-        return "label", result["label"].values.astype(str)
+        # NumPy converts its variable-width text to fixed width only through objects.
+        return "label", result["label"].values.astype(object).astype(str)
     return "", None
 
 

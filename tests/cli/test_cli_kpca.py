@@ -17,7 +17,6 @@ from streampca import PCA, PPCA, FactorAnalysis, InputError, KernelPCA, load, op
 from streampca.models.kernel_pca.fit import fit_kernel_pca
 from streampca.models.kernel_pca.options import KernelPCAOptions
 from streampca.models.kernel_pca.record import kernel_scores
-from streampca.results import store as results_module
 from streampca.results.store import kernel_in
 
 
@@ -237,32 +236,38 @@ def test_samples_of_several_dimensions(data, here):
     assert here("info", "images.kpca.zarr")[0] == 0
 
 
-def test_a_failed_run_leaves_nothing_behind(data, here, monkeypatch):
+@pytest.mark.parametrize("name", ["save", "kernel_scores"])
+def test_a_full_disk_keeps_finished_work_under_another_name(name, data, here, monkeypatch):
     before = names(data)
 
     def fail(*_args, **_options):
         raise OSError(28, "No space left on device")
 
-    for name in ("save", "kernel_scores"):
-        with monkeypatch.context() as patch:
-            patch.setattr(results_module, name, fail)
-            code, _, err = here("kpca", "x.npy", "-k", 2, "--quiet")
-        assert code == 2
-        assert "No space left" in err
-        assert names(data) == before
+    with monkeypatch.context() as patch:
+        patch.setattr(f"streampca.results.fit.{name}", fail)
+        code, _, err = here("kpca", "x.npy", "-k", 2, "--quiet")
+    assert code == 2
+    assert "no space left for the output in x.kpca.zarr.unfinished; finished work is kept" in err
+    assert names(data) == sorted([*before, "x.kpca.zarr.unfinished"])
+    assert here("kpca", "x.npy", "-k", 2, "--quiet")[0] == 0
+    assert names(data) == sorted([*before, "x.kpca.zarr"])
+
+
+def test_an_interrupt_leaves_no_output(data, here, monkeypatch):
+    before = names(data)
 
     def stop(*_args, **_options):
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch:
-        patch.setattr(results_module, "kernel_scores", stop)
-        assert here("kpca", "x.npy", "-k", 2, "--quiet")[0] == 130
-    assert names(data) == before
     assert here("pca", "x.npy", "-k", 2, "--quiet")[0] == 0
-    with monkeypatch.context() as patch:
-        patch.setattr(results_module, "save", stop)
-        assert here("denoise", "x.pca.zarr", "x.npy", "--quiet")[0] == 130
-    assert names(data) == sorted([*before, "x.pca.zarr"])
+    for command, module in ((("kpca", "x.npy", "-k", 2), "fit"), (("denoise", "x.pca.zarr", "x.npy"), "apply")):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"streampca.results.{module}.save", stop)
+            assert here(*command, "--quiet")[0] == 130
+        assert {name.removesuffix(".unfinished") for name in names(data)} >= {*before, "x.pca.zarr"}
+        assert not {"x.kpca.zarr", "x.denoised.zarr"} & set(names(data))
+    assert here("kpca", "x.npy", "-k", 2, "--quiet")[0] == here("denoise", "x.pca.zarr", "x.npy", "--quiet")[0] == 0
+    assert names(data) == sorted([*before, "x.pca.zarr", "x.kpca.zarr", "x.denoised.zarr"])
 
 
 def test_a_function_is_not_stored(data, here):
@@ -455,6 +460,7 @@ def test_denoising_is_not_written_over(here):
     assert here("pca", "x.npy", "-k", 2, "--quiet")[0] == 0
     asked = ("denoise", "x.pca.zarr", "x.npy", "--quiet")
     assert here(*asked)[0] == 0
+    assert here("pca", "x.npy", "-k", 3, "--quiet", "--overwrite")[0] == 0
     code, out, err = here(*asked)
     assert (code, out) == (2, "")
     assert "--overwrite" in err

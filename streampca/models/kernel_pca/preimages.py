@@ -152,7 +152,7 @@ def check_invertible(found: KernelPCAFit) -> None:
     if found.ridge is None and (found.fourier or name not in ("linear", "rbf")):
         raise InputError(
             f"kernel={name!r}{' with Fourier features' if found.fourier else ''} has no pre-image by itself: fit with "
-            "fit_inverse_transform=True (--pre-image), which learns one"
+            "fit_inverse_transform=True (--fit-inverse-transform)"
         )
 
 

@@ -20,16 +20,25 @@ DAMAGED = (
 
 T = TypeVar("T")
 
-# The user in a URL: all of it for HTTP, with a password for other schemes (abfs://CONTAINER@ACCOUNT has none).
-_USER = re.compile(r"(?<=\bhttp://)[^/\s?#]*@|(?<=\bhttps://)[^/\s?#]*@|(?<=://)[^/\s?#@]*:[^/\s?#]*@", re.IGNORECASE)
-# The query of a URL, which may contain tokens and signatures, without the punctuation that ends a sentence.
-_QUERY = re.compile(r"(://[^\s?'\"]*)\?[^\s'\"]*?(?=[:;,.)]*(?:[\s'\"]|$))")
+# The user in a URL: all of it for HTTP, also with slashes mistyped; with a password, which may contain a slash, for
+# other schemes (abfs://CONTAINER@ACCOUNT has none).
+_USER = re.compile(
+    r"(?<=\bhttp:)(/+)[^/\s?#]*@|(?<=\bhttps:)(/+)[^/\s?#]*@|(?<=:)(//)[^/\s?#@:]*:[^\s?#@]*@", re.IGNORECASE
+)
+# Query and fragment of a URL, which may contain tokens and signatures, without the punctuation that ends a sentence.
+_QUERY = re.compile(r"(:/+[^\s?#'\"]*)[?#][^\s'\"]*?(?=[:;,.)]*(?:[\s'\"]|$))")
+# Parameters that hold secrets, wherever they are.
+_SECRET = re.compile(
+    r"\b((?:\w*token|sig|signature|\w*secret|password|passwd|(?:api|access|account)[_-]?key)=)[^\s&;,'\"]+",
+    re.IGNORECASE,
+)
 
 
 def redacted(value: T) -> T:
     """Remove passwords and tokens from URLs in text, and in text in lists and mappings."""
     if isinstance(value, str):
-        return _QUERY.sub(r"\1", _USER.sub("", value))  # type: ignore[return-value]
+        text = _USER.sub(lambda match: match[1] or match[2] or match[3], value)
+        return _SECRET.sub(r"\1***", _QUERY.sub(r"\1", text))  # type: ignore[return-value]
     if isinstance(value, dict):
         return {key: redacted(item) for key, item in value.items()}  # type: ignore[return-value]
     if isinstance(value, (list, tuple)):

@@ -127,7 +127,7 @@ class _Attempt:
             work.put_back(Path(task.output))
         with self._phase("opening"):
             fingerprint = task.open()
-        asked = {"config": redacted(task.options()), "fingerprint": fingerprint, "streampca": __version__}
+        asked = {"config": _recorded(task.options()), "fingerprint": fingerprint, "streampca": __version__}
         if fresh:
             work.clear()
         record = record if work.worth_keeping and not fresh else None
@@ -282,6 +282,15 @@ class _Attempt:
         start = time.monotonic()
         yield
         self.phases[name] = self.phases.get(name, 0.0) + time.monotonic() - start
+
+
+def _recorded(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options as run.json and results hold them: without secrets, and of the engine what numbers depend on.
+
+    Lines for the shell and for the scheduler may contain passwords.
+    """
+    engine = {key: value for key, value in options.get("engine", {}).items() if key in ("kind", "memory_limit")}
+    return redacted({**options, "engine": engine})
 
 
 def _attributes_at(output: str) -> dict[str, Any] | None:

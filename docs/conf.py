@@ -47,7 +47,7 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
 html_theme_options = {
-    "header_links_before_dropdown": 6,
+    "header_links_before_dropdown": 5,
     "navigation_depth": 3,
     "show_toc_level": 2,
     "footer_start": ["copyright"],

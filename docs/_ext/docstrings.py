@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from typing import Any
 
@@ -28,6 +29,23 @@ def _escaped(text: str) -> str:
     return head + colon + re.sub(r"(?<![\w*])\*(?=\w)", r"\\*", rest)
 
 
+def signature(
+    app: Sphinx,
+    what: str,
+    name: str,
+    thing: Any,
+    options: Any,
+    arguments: str | None,
+    returns: str | None,  # noqa: ARG001
+) -> tuple[str, str | None] | None:
+    """Return the parameters of `__init__` of a class: estimators define `__new__`, too."""
+    if what != "class":
+        return None
+    parameters = list(inspect.signature(thing.__init__).parameters.values())[1:]
+    plain = [parameter.replace(annotation=inspect.Parameter.empty) for parameter in parameters]
+    return str(inspect.Signature(plain)), None
+
+
 def skip(app: Sphinx, what: str, name: str, thing: Any, skipped: bool, options: Any) -> bool | None:  # noqa: ARG001
     """Skip methods that scikit-learn gives every estimator and describes on its own site."""
     return True if name in SKLEARN or re.fullmatch(r"set_\w+_request", name) else None
@@ -35,6 +53,7 @@ def skip(app: Sphinx, what: str, name: str, thing: Any, skipped: bool, options: 
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Run before numpydoc."""
+    app.connect("autodoc-process-signature", signature)
     app.connect("autodoc-skip-member", skip)
     app.connect("autodoc-process-docstring", escape, priority=100)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -11,13 +11,13 @@ from sphinx.application import Sphinx
 
 def inline(self: Any, node: nodes.math) -> None:
     """Write a formula in a line of text."""
-    self.body.append(f'<span class="math">{convert(node.astext())}</span>')
+    self.body.append(f'<span class="formula">{convert(node.astext())}</span>')
     raise nodes.SkipNode
 
 
 def display(self: Any, node: nodes.math_block) -> None:
     """Write a formula of its own."""
-    self.body.append(f'<div class="math">{convert(node.astext(), display="block")}</div>')
+    self.body.append(f'<div class="formula">{convert(node.astext(), display="block")}</div>')
     raise nodes.SkipNode
 
 

@@ -54,4 +54,5 @@ def test_every_page_is_linked_from_home_or_an_index_that_home_links():
 
 def toctree(index):
     blocks = re.findall(r"```\{toctree\}\n(.*?)```", index.read_text(), re.S)
-    return [f"{line}.md" for block in blocks for line in block.splitlines() if line and not line.startswith(":")]
+    lines = [line for block in blocks for line in block.splitlines() if line and not line.startswith(":")]
+    return [f"{line.rpartition('<')[2].rstrip('>')}.md" for line in lines]

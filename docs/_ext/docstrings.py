@@ -29,15 +29,7 @@ def _escaped(text: str) -> str:
     return head + colon + re.sub(r"(?<![\w*])\*(?=\w)", r"\\*", rest)
 
 
-def signature(
-    app: Sphinx,
-    what: str,
-    name: str,
-    thing: Any,
-    options: Any,
-    arguments: str | None,
-    returns: str | None,  # noqa: ARG001
-) -> tuple[str, str | None] | None:
+def signature(app: Sphinx, what: str, name: str, thing: Any, *rest: Any) -> tuple[str, None] | None:  # noqa: ARG001
     """Return the parameters of `__init__` of a class: estimators define `__new__`, too."""
     if what != "class":
         return None

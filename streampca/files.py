@@ -1,4 +1,4 @@
-"""Atomic writing of text files."""
+"""Atomic writing of files."""
 
 from __future__ import annotations
 
@@ -29,16 +29,22 @@ def open_regular(path: Path, flags: int) -> int:
 
 
 @contextmanager
-def writing_text(path: Path) -> Iterator[TextIO]:
-    """Yield a file that gets its name when it is complete."""
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a temporary path next to `path`, to which the file is renamed when it is complete."""
     unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.unfinished")
     try:
-        # "x" follows no link that someone else may have put there.
-        with unfinished.open("x", encoding="utf-8") as file:
-            yield file
+        yield unfinished
         os.replace(unfinished, path)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+@contextmanager
+def writing_text(path: Path) -> Iterator[TextIO]:
+    """Yield a file that gets its name when it is complete."""
+    # "x" follows no link that someone else may have put there.
+    with replacing(path) as unfinished, unfinished.open("x", encoding="utf-8") as file:
+        yield file
 
 
 def text_paths(prefix: Path, suffixes: tuple[str, ...], overwrite: bool) -> list[Path]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -14,6 +12,7 @@ import numpy as np
 
 from streampca._typing import Array
 from streampca.errors import InputError, listed
+from streampca.files import replacing
 from streampca.report.charts import Chart, Mark, Panel, loadings_chart
 from streampca.report.images import MAX_IMAGES, Gallery, gallery
 from streampca.report.loadings import MAX_COMPONENTS, loadings_of
@@ -127,7 +126,7 @@ def _components(result: xarray.Dataset) -> Gallery:
 def _loadings(result: xarray.Dataset, number: int) -> Chart:
     loadings = loadings_of(result)
     if loadings is None or number > len(loadings.picks):
-        raise InputError(f"loadings are drawn of components 1 to {MAX_COMPONENTS}, got {number}")
+        raise InputError(f"loadings can be drawn for components 1 to {MAX_COMPONENTS}, got {number}")
     return loadings_chart(loadings, number - 1, component_names(result)[number - 1])
 
 
@@ -159,7 +158,8 @@ def draw_items(rows: Sequence[Sequence[Item]], path: Path, title: str = "") -> N
             cells = part.subfigures(1, len(row), width_ratios=[w for w, _ in row_sizes], squeeze=False)[0]
             for cell, item in zip(cells, row, strict=True):
                 _draw(cell, item)
-        _save(figure, path)
+        with replacing(path) as unfinished:
+            figure.savefig(unfinished, format=path.suffix[1:].lower())
 
 
 def _matplotlib(module: str = "") -> Any:
@@ -173,16 +173,6 @@ def _matplotlib(module: str = "") -> Any:
 def _new_figure(width: float, height: float) -> Any:
     """Return an empty figure of this size in inches."""
     return _matplotlib(".figure").Figure(figsize=(width, height), layout="constrained", dpi=130)
-
-
-def _save(figure: Any, path: Path) -> None:
-    """Write a figure under a temporary name, and rename it."""
-    unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.unfinished")
-    try:
-        figure.savefig(unfinished, format=path.suffix[1:].lower())
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 def _inches(item: Item) -> tuple[float, float]:

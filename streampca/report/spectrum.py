@@ -25,7 +25,7 @@ def component_prefix(result: xarray.Dataset) -> str:
 def component_names(result: xarray.Dataset) -> list[str]:
     """Return the names of all components, those of each cluster in turn."""
     names = [f"{component_prefix(result)}{i + 1}" for i in range(result.sizes["component"])]
-    if "cluster" not in result["components"].dims:
+    if "cluster" not in result.sizes:
         return names
     return [f"cluster {cluster + 1}, {name}" for cluster in range(result.sizes["cluster"]) for name in names]
 

@@ -234,6 +234,10 @@ def test_every_kind_of_result_makes_a_page(tmp_path):
     page = page_of(latent, tmp_path)
     assert {"Progress of EM", "Number of components", "By feature"} <= {text for _, text in page.all("h3")}
     assert f"{int(np.isnan(gaps).sum()):,} of 320 values are missing" in page.one("section", id="missing")[1]
+    for figure in ("overview", "scores"):
+        draw_figure(kernel, figure, tmp_path / f"{figure}.png")
+    with pytest.raises(InputError, match="has no loadings; draw scree, error, certificates, overview or scores"):
+        draw_figure(kernel, "loadings", tmp_path / "x.png")
     page = page_of(kernel, tmp_path)
     assert "20 landmarks" in page.text("section", id="loadings")
     assert "Schölkopf" in page.text("div", id="methods-text")

@@ -1,4 +1,4 @@
-"""Folders of images into one Zarr store: looked at once, then decoded and written a chunk at a time."""
+"""Conversion of folders of images to one Zarr store: headers are read first, then images one chunk at a time."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import zarr
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from streampca._typing import Array
 from streampca.errors import InputError
@@ -31,47 +32,41 @@ from streampca.sources.tables import Ids, Table, read_table, split_column
 from streampca.sweep.memory import show_bytes, thread_count
 from streampca.validation import available_memory
 
-if TYPE_CHECKING:
-    from PIL import Image
-
-
-# Of one chunk, and of the images that are decoded but not yet written.
-CHUNK_BYTES = 6 << 20
-# Files that are looked at in one go.
-BATCH = 512
-# Formats that Pillow hands to other programs, or that hold pictures only by way of a plug-in.
-REFUSED_FORMATS = {"EPS", "WMF", "MPEG", "GRIB", "HDF5", "BUFR"}
-# What Pillow raises for files that are damaged or no images.
+CHUNK_BYTES = 6 << 20  # of one chunk, and of the images that are decoded but not yet written
+BATCH = 512  # files whose headers are read at a time
+SHOWN = 5  # skipped files that are named; the others are counted
+# Formats that Pillow passes to other programs, or that need a plug-in.
+UNSUPPORTED = {"EPS", "WMF", "MPEG", "GRIB", "HDF5", "BUFR"}
+# Exceptions of Pillow for damaged files.
 UNREADABLE = (
     OSError, ValueError, SyntaxError, EOFError, LookupError, TypeError, ArithmeticError, RuntimeError, MemoryError,
-    struct.error, zlib.error,
+    struct.error, zlib.error, Image.DecompressionBombError,
 )  # fmt: skip
-# Modes of Pillow without colour; palettes are looked at.
-GREY_MODES = ("1", "L", "LA", "La", "I", "F")
-# EXIF: the tag of how the camera was held, how Pillow turns each back, and where height and width change places.
+GREY_MODES = ("1", "L", "LA", "La", "I", "F")  # of Pillow; palettes are checked
+# EXIF: the tag of the orientation, the transposition that undoes each, and those that swap height and width.
 ORIENTATION = 0x0112
-TURNS = {
+TRANSPOSITIONS = {
     2: "FLIP_LEFT_RIGHT", 3: "ROTATE_180", 4: "FLIP_TOP_BOTTOM", 5: "TRANSPOSE", 6: "ROTATE_270", 7: "TRANSVERSE",
     8: "ROTATE_90",
 }  # fmt: skip
-LYING = (5, 6, 7, 8)
-# Told of files that were left out, before the rest is only counted.
-SHOWN = 5
+SWAPPED = (5, 6, 7, 8)
+
+Skipped = list[tuple[str, str]]  # names of files, and why they were skipped
 
 
 @dataclass(frozen=True)
 class Converted:
-    """What became of a folder of images.
+    """Summary of a converted folder.
 
     Attributes
     ----------
     n_images : images written.
     shape : (y, x) or (y, x, channel) of each.
     n_resized : images that had another height or width.
-    n_labels : different labels; 0 if there are none.
-    n_unlabelled : images that have none, where others do.
-    skipped : files left out, and why.
-    list_path : where all of these are listed.
+    n_labels : different labels.
+    n_unlabelled : images without a label, if others have one.
+    skipped : files that were skipped, and why.
+    list_path : where they are listed.
     """
 
     n_images: int
@@ -83,17 +78,19 @@ class Converted:
     list_path: Path
 
     def lines(self) -> list[str]:
-        """Say it in words."""
+        """Return the summary in words."""
         kind = "grey" if len(self.shape) == 2 else "RGB"
-        told = [f"{self.n_images} {kind} images of {self.shape[0]} x {self.shape[1]}, {self.n_resized} of them resized"]
+        lines = [
+            f"{self.n_images} {kind} images of {self.shape[0]} x {self.shape[1]}, {self.n_resized} of them resized"
+        ]
         if self.n_labels:
             without = f", {self.n_unlabelled} images have none" if self.n_unlabelled else ""
-            told.append(f"{self.n_labels} labels{without}")
+            lines.append(f"{self.n_labels} labels{without}")
         if self.skipped:
-            told.append(f"{len(self.skipped)} files skipped, listed in {self.list_path}")
-            told += [f"  {name}: {why}" for name, why in self.skipped[:SHOWN]]
-            told += ["  ..."] if len(self.skipped) > SHOWN else []
-        return told
+            lines.append(f"{len(self.skipped)} files skipped, listed in {self.list_path}")
+            lines += [f"  {name}: {why}" for name, why in self.skipped[:SHOWN]]
+            lines += ["  ..."] if len(self.skipped) > SHOWN else []
+        return lines
 
 
 def convert_images(
@@ -102,117 +99,117 @@ def convert_images(
 ) -> Converted:  # fmt: skip
     """Write the images in a folder and its sub-folders, all of one shape, to a Zarr store as `image` (sample, y, x).
 
-    What is an image is decided by its content. Of animations the first frame is taken; cameras that were turned are
-    turned back; transparent pixels lie on white; 16 bits become 8. Hidden files, and folders behind links, are left
-    out; files that cannot be read as images are listed in OUT.skipped.txt. Memory does not grow with the number of
-    images, but for their names.
+    Images are recognised by content. The first frame of animations is used, EXIF orientation is applied, transparent
+    pixels become white, and 16 bits become 8. Hidden files and linked folders are ignored; files that are not images
+    are listed in OUT.skipped.txt. Memory does not depend on the number of images, except for their names.
 
     Parameters
     ----------
-    folder : where the images are; they are written in the order of their paths, which become `sample`.
+    folder : of the images; they are written in the order of their paths, which become `sample`.
     out : the store.
-    size : (height, width) of all; that of the first image unless given. Others are resized.
-    crop : keep proportions: resize until the shape is covered, and cut off what is beside it. Else images are
-        stretched.
+    size : (height, width); by default that of the first image. Others are resized.
+    crop : keep proportions and crop to the size; else images are stretched.
     grey : True for (y, x); False for (y, x, channel) of red, green and blue; None for grey if all images are.
-    labels : a table of paths or file names and labels, as people.tsv or people.tsv:COLUMN; the sub-folders' names
-        unless given.
+    labels : a table of paths or file names and labels, as people.tsv or people.tsv:COLUMN; by default the names of the
+        sub-folders.
     overwrite : replace a store that this program wrote.
     """
     folder, out = Path(folder), Path(out)
     if not folder.is_dir():
-        raise InputError(f"{folder}: is not a folder; give the folder in which the images are")
+        raise InputError(f"{folder}: is not a folder; give the folder of the images")
     if size is not None and min(size) < 1:
-        raise InputError(f"size={size} cannot be used: give height and width, of 1 or more, as (64, 64)")
+        raise InputError(f"size must be height and width of 1 or more, as (64, 64), got {size}")
     list_path = text_paths(out, (".skipped.txt",), overwrite)[0]
-    table, columns = split_column(str(labels)) if labels is not None else (None, [])
-    if len(columns) > 1:
-        raise InputError(f"labels are in one column; {', '.join(columns)} are {len(columns)}")
-    with writing(out, overwrite) as store, _images_quiet(), ThreadPoolExecutor(thread_count()) as pool:
-        skipped: list[tuple[str, str]] = []
-        ours = [list_path, *([] if table is None else [table])]
-        found = [name for name in _files(folder, skipped) if not any(_is_at(folder / name, path) for path in ours)]
-        names, all_grey = _look(folder, found, pool, progress, skipped)
+    table, column = _label_column(labels)
+    skipped: Skipped = []
+    with writing(out, overwrite) as store, _pillow_ready(), ThreadPoolExecutor(thread_count()) as pool:
+        files = _files(folder, [path for path in (list_path, table) if path is not None], skipped)
+        names, all_grey = _read_headers(folder, files, pool, progress, skipped)
         if not names:
-            raise InputError(f"{folder}: no image can be read, of {len(found)} files; give a folder with images")
-        label_of = _sub_folder if table is None else _labels_of(names, table, columns).__getitem__
-        size = size or _size_of(folder / names[0])
-        grey = all_grey if grey is None else grey
-        array = _create(store, len(names), (*size, *(() if grey else (3,))))
-        read = _Reader(folder, size, crop, grey)
+            raise InputError(f"{folder}: none of {len(files)} files is an image; give a folder with images")
+        label_of = _sub_folder if table is None else _labels_of(names, table, column).__getitem__
+        read = _Reader(folder, size or _size_of(folder / names[0]), crop, all_grey if grey is None else grey)
+        array = _create(store, len(names), read.shape)
         written, n_resized = _write(array, names, read, pool, progress, skipped)
         if not written:
-            raise InputError(f"{folder}: all of the {len(names)} images are damaged; give a folder with images")
+            raise InputError(f"{folder}: all {len(names)} images are damaged; give a folder with images")
         values = [label_of(name) for name in written]
-        coords: dict[str, tuple[tuple[str, ...], Array]] = {"sample": (("sample",), _text(written))}
-        if any(values):
-            coords["label"] = (("sample",), _text(values))
-        if not grey:
-            coords["channel"] = (("channel",), np.array(["red", "green", "blue"], TEXT))
         attributes = {"kind": "images", "format_version": FORMAT_VERSION, "source": str(folder), "crop": crop}
-        save({}, coords, {**attributes, "n_skipped": len(skipped)}, store)
-        shape = tuple(array.shape[1:])
-    left_out = tuple((_printable(name), why) for name, why in skipped)
-    if left_out:
+        save({}, _coords(written, values, read.grey), {**attributes, "n_skipped": len(skipped)}, store)
+    reasons = tuple((_printable(name), why) for name, why in skipped)
+    if reasons:
         with writing_text(list_path) as file:
-            file.writelines(f"{name}\t{why}\n" for name, why in left_out)
+            file.writelines(f"{name}\t{why}\n" for name, why in reasons)
     else:
         list_path.unlink(missing_ok=True)
-    different = set(values) - {""}
-    n_unlabelled = values.count("") if different else 0
-    return Converted(len(written), shape, n_resized, len(different), n_unlabelled, left_out, list_path)
+    n_labels = len(set(values) - {""})
+    return Converted(
+        len(written), read.shape, n_resized, n_labels, values.count("") if n_labels else 0, reasons, list_path
+    )
+
+
+def _label_column(labels: str | Path | None) -> tuple[Path | None, str | None]:
+    """Return the path of the table of labels, and the name of the column if it is given."""
+    table, columns = split_column(str(labels)) if labels is not None else (None, [])
+    if len(columns) > 1:
+        raise InputError(f"labels must be one column, got {', '.join(columns)}")
+    return table, columns[0] if columns else None
+
+
+def _coords(names: Sequence[str], labels: Sequence[str], grey: bool) -> dict[str, tuple[tuple[str, ...], Array]]:
+    coords: dict[str, tuple[tuple[str, ...], Array]] = {"sample": (("sample",), _text(names))}
+    if any(labels):
+        coords["label"] = (("sample",), _text(labels))
+    if not grey:
+        coords["channel"] = (("channel",), np.array(["red", "green", "blue"], TEXT))
+    return coords
 
 
 def parse_size(text: str) -> tuple[int, int]:
     """Return (height, width) from 64x48, or from 64 for both."""
     match = re.fullmatch(r"([1-9]\d{0,5})(?:[xX]([1-9]\d{0,5}))?", text.strip())
     if match is None:
-        raise InputError(f"size {text!r} cannot be used: give height x width, as 64x48, or one number for both")
+        raise InputError(f"size must be height x width, as 64x48, or one number for both, got {text!r}")
     return int(match[1]), int(match[2] or match[1])
 
 
 @contextmanager
-def _images_quiet() -> Iterator[None]:
-    """Have Pillow's formats there, and its warnings (of odd EXIF, of size) not shown."""
-    from PIL import Image
-
+def _pillow_ready() -> Iterator[None]:
+    """Load the formats of Pillow, and ignore its warnings (of unusual EXIF or sizes)."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module=r"PIL\.")
         Image.init()
         yield
 
 
-def _files(folder: Path, skipped: list[tuple[str, str]]) -> list[str]:
-    """Return the files below a folder by their path in it, sorted; without hidden ones, stores, or linked folders."""
-    found: list[str] = []
+def _files(folder: Path, others: Sequence[Path], skipped: Skipped) -> list[str]:
+    """Return the files below a folder by their path in it, sorted; without hidden ones, stores, links and others."""
+    names: list[str] = []
 
-    def refused(error: OSError) -> None:
+    def unreadable(error: OSError) -> None:
         skipped.append((os.path.relpath(error.filename, folder), str(error.strerror)))
 
-    for place, inner, files in os.walk(folder, onerror=refused):
+    for place, inner, files in os.walk(folder, onerror=unreadable):
         if any(marker in files for marker in MARKERS):
             inner.clear()
             continue
         inner[:] = sorted(name for name in inner if not name.startswith("."))
         here = os.path.relpath(place, folder)
         shown = sorted(name for name in files if not name.startswith("."))
-        found += shown if here == "." else [f"{here}/{name}" for name in shown]
-    return [name.replace(os.sep, "/") for name in found]
+        names += shown if here == "." else [f"{here}/{name}" for name in shown]
+    ours = {path.name: path.resolve() for path in others}
+    names = [n for n in names if not (own := ours.get(os.path.basename(n))) or own != (folder / n).resolve()]
+    return [name.replace(os.sep, "/") for name in names]
 
 
-def _is_at(path: Path, other: Path) -> bool:
-    """Tell whether two paths are of the same file."""
-    return path.name == other.name and path.resolve() == other.resolve()
-
-
-def _look(
-    folder: Path, found: Sequence[str], pool: ThreadPoolExecutor, progress: Progress, skipped: list[tuple[str, str]]
+def _read_headers(
+    folder: Path, files: Sequence[str], pool: ThreadPoolExecutor, progress: Progress, skipped: Skipped
 ) -> tuple[list[str], bool]:
-    """Read the headers; returns the names of those that are images, and whether all of them are grey."""
+    """Return the names of the files that are images, and whether all of them are grey."""
     names: list[str] = []
     all_grey = True
-    for batch in _batches(found, BATCH, "looking at images", progress):
-        for name, grey in zip(batch, pool.map(lambda name: _looked_at(folder / name), batch), strict=True):
+    for batch in _batches(files, BATCH, "reading headers", progress):
+        for name, grey in zip(batch, pool.map(lambda name: _try(_is_grey, folder / name), batch), strict=True):
             if isinstance(grey, str):
                 skipped.append((name, grey))
                 continue
@@ -230,91 +227,80 @@ def _batches(names: Sequence[str], length: int, what: str, progress: Progress) -
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Image.Image]:
-    from PIL import Image
-
     if not path.is_file():
-        # A pipe would be waited for.
-        raise OSError("not a file" if path.exists() else "a link to nothing")
+        # Opening a pipe would block.
+        raise OSError("not a file" if path.exists() else "broken link")
     if not path.stat().st_size:
         raise OSError("empty")
-    with Image.open(path, formats=[name for name in Image.OPEN if name not in REFUSED_FORMATS]) as image:
+    with Image.open(path, formats=[name for name in Image.OPEN if name not in UNSUPPORTED]) as image:
         most = Image.MAX_IMAGE_PIXELS
         if most is not None and image.width * image.height > most:
             raise OSError(f"{image.width} x {image.height} pixels, more than the {most} allowed")
         yield image
 
 
-def _try(what: Callable[[], Any]) -> Any:
-    """Return what it returns, or why the file cannot be read, in one line."""
-    from PIL import Image, UnidentifiedImageError
-
+def _try(read: Callable[[Path], Any], path: Path) -> Any:
+    """Return what a function reads from a file, or why the file cannot be read, in one line."""
     try:
-        return what()
+        return read(path)
     except UnidentifiedImageError:
         return "not an image"
-    except (*UNREADABLE, Image.DecompressionBombError) as error:
+    except UNREADABLE as error:
         return " ".join(str(getattr(error, "strerror", None) or error).split()) or type(error).__name__
 
 
-def _looked_at(path: Path) -> bool | str:
-    """Tell whether an image is grey, or why it is none."""
-
-    def look() -> bool:
-        with _opened(path) as image:
-            return _is_grey(image)
-
-    grey: bool | str = _try(look)
-    return grey
-
-
 def _size_of(path: Path) -> tuple[int, int]:
-    """Return height and width of what was seen; of one image, since for EXIF Pillow may decode all of it."""
+    """Return height and width in the right orientation; for EXIF Pillow may decode the whole image."""
     with _opened(path) as image:
         size = image.height, image.width
-        return size[::-1] if _orientation(image) in LYING else size
+        return size[::-1] if _orientation(image) in SWAPPED else size
 
 
 def _orientation(image: Image.Image) -> int:
-    """Return how the camera was held; upright if the EXIF are damaged, which is no reason to lose an image."""
+    """Return the EXIF orientation; upright if it is damaged, which is no reason to skip an image."""
     try:
         return int(image.getexif().get(ORIENTATION, 1))
     except UNREADABLE:
         return 1
 
 
-def _is_grey(image: Image.Image) -> bool:
-    if image.mode in ("P", "PA"):
-        colours = np.array(image.getpalette("RGB") or (), int).reshape(-1, 3)
-        return bool((colours == colours[:, :1]).all())
-    return image.mode in GREY_MODES or image.mode.startswith("I;16")
+def _is_grey(path: Path) -> bool:
+    with _opened(path) as image:
+        if image.mode in ("P", "PA"):
+            colours = np.array(image.getpalette("RGB") or (), int).reshape(-1, 3)
+            return bool((colours == colours[:, :1]).all())
+        return image.mode in GREY_MODES or image.mode.startswith("I;16")
 
 
 @dataclass(frozen=True)
 class _Reader:
-    """Reads an image as an array of the shape wanted; returns with it whether it had another size."""
+    """Reads an image as an array of one shape; returns whether it had another size, too."""
 
     folder: Path
     size: tuple[int, int]
     crop: bool
     grey: bool
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the arrays."""
+        return self.size if self.grey else (*self.size, 3)
+
     def __call__(self, name: str) -> tuple[Array, bool] | str:
-        read: tuple[Array, bool] | str = _try(lambda: self._read(self.folder / name))
-        return read
+        image: tuple[Array, bool] | str = _try(self._read, self.folder / name)
+        return image
 
     def _read(self, path: Path) -> tuple[Array, bool]:
-        from PIL import Image, ImageOps
-
         height, width = self.size
         with _opened(path) as opened:
-            held = _orientation(opened)
-            was = opened.size[::-1] if held in LYING else opened.size
-            # JPEG alone can decode to a half, a quarter, an eighth: never below twice what is wanted.
+            orientation = _orientation(opened)
+            was = opened.size[::-1] if orientation in SWAPPED else opened.size
+            # JPEG can be decoded to a half, a quarter or an eighth: never below twice the wanted size.
             side = 2 * max(height, width)
             opened.draft(None, (side, side))
             image = _eight_bits(opened).convert("L" if self.grey else "RGB")
-        if held in TURNS:
-            image = image.transpose(Image.Transpose[TURNS[held]])
+        if orientation in TRANSPOSITIONS:
+            image = image.transpose(Image.Transpose[TRANSPOSITIONS[orientation]])
         if image.size != (width, height):
             lanczos = Image.Resampling.LANCZOS
             fitted = ImageOps.fit(image, (width, height), lanczos) if self.crop else None
@@ -323,18 +309,16 @@ class _Reader:
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:
-    """Return an image whose pixels are 8-bit grey or colours, transparent ones on white."""
-    from PIL import Image
-
+    """Return an image with pixels of 8 bits, transparent ones on white."""
     if image.mode == "F":
-        raise ValueError("pixels of 32-bit floats, of which none says what is white; convert it to 8 or 16 bits")
+        raise ValueError("pixels are 32-bit floats without a defined white; convert it to 8 or 16 bits")
     if image.mode == "I" or image.mode.startswith("I;16"):
         values = np.asarray(image).astype(np.int64)
         if values.min() < 0 or values.max() > 65535:
-            raise ValueError("pixels of 32 bits; convert it to 8 or 16 bits")
+            raise ValueError("pixels have 32 bits; convert it to 8 or 16 bits")
         return Image.fromarray(((values + 128) // 257).astype(np.uint8))
     if image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in image.info:
-        # By way of "LA" alone are premultiplied greys turned back.
+        # Premultiplied greys are converted by way of "LA" only.
         whole = image.convert("LA" if image.mode == "La" else "RGBA").convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", whole.size, "white"), whole)
     return image.convert("RGB") if image.mode == "P" else image
@@ -342,11 +326,11 @@ def _eight_bits(image: Image.Image) -> Image.Image:
 
 def _create(store: Path, n: int, shape: tuple[int, ...]) -> Any:
     each = int(np.prod([float(length) for length in shape]))
-    # One for each thread, one resized, and a block of one or more.
+    # One image per thread, one resized, and a block of one or more.
     if each * (thread_count() + 2) > available_memory() // 2:
         raise InputError(
-            f"size {shape[0]} x {shape[1]} cannot be used: images take {show_bytes(each)} each, more than memory "
-            "allows; give a smaller size"
+            f"size {shape[0]} x {shape[1]} is too large: each image takes {show_bytes(each)}, more than memory allows; "
+            "give a smaller size"
         )
     rows = int(np.clip(CHUNK_BYTES // int(np.prod(shape)), 1, n))
     dims = ("sample", "y", "x", "channel")[: 1 + len(shape)]
@@ -356,10 +340,9 @@ def _create(store: Path, n: int, shape: tuple[int, ...]) -> Any:
 
 
 def _write(
-    array: Any, names: Sequence[str], read: _Reader, pool: ThreadPoolExecutor, progress: Progress,
-    skipped: list[tuple[str, str]],
-) -> tuple[list[str], int]:  # fmt: skip
-    """Decode images and write them chunk by chunk; those that turn out to be damaged leave no gap."""
+    array: Any, names: Sequence[str], read: _Reader, pool: ThreadPoolExecutor, progress: Progress, skipped: Skipped
+) -> tuple[list[str], int]:
+    """Decode images and write them chunk by chunk, without those that are damaged."""
     written: list[str] = []
     rows, shape = array.chunks[0], array.shape[1:]
     block, n_resized = np.empty((rows, *shape), np.uint8), 0
@@ -386,22 +369,21 @@ def _sub_folder(name: str) -> str:
     return name.rpartition("/")[0]
 
 
-def _labels_of(names: Sequence[str], path: Path, columns: Sequence[str]) -> dict[str, str]:
-    """Return the label of each image by a table of their paths, or of their file names if none is there twice."""
-    ways = [list(names)]
+def _labels_of(names: Sequence[str], path: Path, column: str | None) -> dict[str, str]:
+    """Return the label of each image from a table of paths, or of file names if they are unique."""
     bases = [name.rpartition("/")[2] for name in names]
-    if len(set(bases)) == len(bases):
-        ways.append(bases)
+    candidates = [list(names), bases] if len(set(bases)) == len(bases) else [list(names)]
     tables: list[Table] = []
-    for number, way in enumerate(ways, start=1):
+    for ids in candidates:
         try:
-            tables.append(read_table(path, Ids(way)))
+            tables.append(read_table(path, Ids(ids)))
         except InputError:
-            if number == len(ways) and not tables:
+            if ids is candidates[-1] and not tables:
                 raise
     table = max(tables, key=lambda table: int(table.found.sum()))
-    # Numbers are labels too, where there is nothing else.
-    column = columns[0] if columns else next(iter(table.cells)) if len(table.cells) == 1 else None
+    # A single column has the labels, even if they are numbers.
+    if column is None and len(table.cells) == 1:
+        (column,) = table.cells
     return dict(zip(names, map(str, table.label(column)), strict=True))
 
 
@@ -410,5 +392,5 @@ def _text(values: Sequence[str]) -> Array:
 
 
 def _printable(name: str) -> str:
-    """Return a name that may hold bytes that are no UTF-8, without these."""
+    """Return a name without bytes that are not UTF-8."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -71,7 +71,7 @@ def _open(data: Any, options: OpenOptions, selection: dict[str, Any]) -> Source:
     if not source.is_genotypes:
         given = [name for name, value in selection.items() if value is not None]
         if options.genotypes or given:
-            what = f"{given[0]} needs genotypes" if given else "does not contain genotypes"
+            what = "does not contain genotypes" if options.genotypes else f"{given[0]} needs genotypes"
             raise InputError(f"{source.name}: {what}; give a .bed, a .pgen, the prefix of one, or a VCF Zarr store")
     elif options.sample_dims:
         raise InputError(f"{source.name}: genotypes have no sample dimensions to choose; remove sample_dims")

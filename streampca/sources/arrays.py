@@ -20,10 +20,8 @@ from streampca.sources import base
 from streampca.sources.base import Axis, Cut, Source, digest, file_stamp, plain_axes
 from streampca.sources.scratch import scratch
 
-# What one read of an array without chunks of its own brings.
-READ_BYTES = 8 << 20
-# A run of this many bytes along a row is worth a separate read from a file.
-RUN_BYTES = 16 << 10
+READ_BYTES = 8 << 20  # of one read of an array without chunks
+RUN_BYTES = 16 << 10  # contiguous bytes worth a separate read from a file
 
 
 class ArraySource(Source):
@@ -51,30 +49,30 @@ class ArraySource(Source):
         columns = max(1, READ_BYTES // max(1, n * itemsize))
         if self._path is not None and array.flags.c_contiguous:
             columns = max(columns, RUN_BYTES // itemsize)
-        # One step of the outermost dimension is the least that a read brings.
+        # A read has whole steps of the outermost dimension.
         rows, columns = (-(-c // i) * i for c, i in ((rows, _inner(self.samples)), (columns, _inner(self.features))))
         return min(rows, max(n, 1)), min(columns, max(d, 1))
 
     @classmethod
     def from_npy(cls, path: Path) -> ArraySource:
-        """Map a .npy file into memory, without reading it."""
+        """Open a .npy file without reading it."""
         try:
             array = open_memmap(path, mode="r")
         except DAMAGED as error:
             if "Python objects" in str(error):
-                raise InputError(f"{path}: holds Python objects, not numbers; save a numeric array") from error
-            raise InputError(f"{path}: not a whole .npy file ({error}); write it again with numpy.save") from error
+                raise InputError(f"{path}: contains Python objects; save a numeric array") from error
+            raise InputError(f"{path}: not a complete .npy file ({error}); write it again with numpy.save") from error
         return cls(array, path=path)
 
     def read_block(self, outer_samples: slice, outer_features: slice) -> tuple[Array, int]:
-        """Take a view, or a copy of what a file holds."""
+        """Return a view of an array, or read from the file."""
         assert self._array is not None
         index = (outer_samples, *(slice(None),) * (len(self.samples.dims) - 1), outer_features)
         block = self._array[index]
         if self._path is None:
             return block, block.nbytes
-        # By reads, not by the map: pages of a map count as this process's memory, and one of a file that has become
-        # shorter ends the process with no word.
+        # By reads, not through the map: mapped pages count as memory of the process, and a map of a truncated file
+        # kills the process without a message.
         by_columns = not self._array.flags.c_contiguous
         copy = (
             scratch("slab", block.shape[::-1], self.dtype).T if by_columns else scratch("slab", block.shape, self.dtype)
@@ -84,11 +82,11 @@ class ArraySource(Source):
         return copy, copy.nbytes
 
     def stamp(self) -> object:
-        """Size and time of the file."""
+        """Return size and time of the file."""
         return None if self._path is None else file_stamp(self._path)
 
     def fingerprint(self) -> str:
-        """Hash of shape, type, and the file's size and time, or some of the values."""
+        """Return a hash of shape and type, and of the file's size and time or some of the values."""
         if self._path is not None:
             return digest("npy", self.shape, self.dtype.str, self.stamp())
         assert self._array is not None
@@ -96,7 +94,7 @@ class ArraySource(Source):
         return digest("array", self.shape, self.dtype.str, np.ascontiguousarray(self._array[rows]).tobytes())
 
     def __getstate__(self) -> dict[str, Any]:
-        """Ship the path of a file, not what is in it."""
+        """Pickle the path of a file, not its values."""
         return {**self.__dict__, "_array": self._array if self._path is None else None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -106,9 +104,9 @@ class ArraySource(Source):
 
 
 def _read_runs(path: Path, array: Any, block: Array, out: Array, turned: slice) -> None:
-    """Read a block of a mapped array into out, run by run as they lie in the file; both are C-ordered when turned."""
+    """Read a block of a mapped array into out, in contiguous runs; both are C-ordered when `turned`."""
     sizes, strides, whole = block.shape[turned], block.strides[turned], array.shape[turned]
-    # The dimensions from here on lie in one piece.
+    # The dimensions from here on are contiguous.
     first = next((i for i in range(len(sizes) - 1, 0, -1) if sizes[i] != whole[i]), 0)
     length = math.prod(sizes[first:])
     if out.size == 0:
@@ -120,7 +118,7 @@ def _read_runs(path: Path, array: Any, block: Array, out: Array, turned: slice) 
         for i, place in enumerate(itertools.product(*map(range, sizes[:first]))):
             offset = start + sum(p * s for p, s in zip(place, strides[:first], strict=True))
             if os.preadv(file.fileno(), [runs[i * step : (i + 1) * step]], offset) != step:
-                raise InputError(f"{path}: became shorter while it was read; restore it and run again")
+                raise InputError(f"{path}: was truncated while it was read; restore it and run again")
 
 
 def _inner(axis: Axis) -> int:
@@ -128,7 +126,7 @@ def _inner(axis: Axis) -> int:
 
 
 class DaskSource(Source):
-    """A Dask array; its own blocks are the partitions, computed by the scheduler that runs the sweep."""
+    """A Dask array; its blocks are the partitions, computed by the scheduler of the sweep."""
 
     def __init__(self, array: Any, axes: tuple[Axis, Axis] | None = None, origin: Source | None = None):
         if any(math.isnan(size) for size in array.shape):
@@ -173,35 +171,34 @@ class DaskSource(Source):
         return 2 * int(cut.slab_length * self.shape[1 - cut.axis] * self.item_bytes)
 
     def read_block(self, outer_samples: slice, outer_features: slice) -> tuple[Array, int]:
-        """Compute a range here and now."""
+        """Compute a range in this thread."""
         inner = [math.prod(axis.sizes[1:]) for axis in (self.samples, self.features)]
         index = tuple(
             slice(s.start * m, s.stop * m) for s, m in zip((outer_samples, outer_features), inner, strict=True)
         )
-        # What goes wrong in a user's own array is for the user to see.
-        told = nullcontext() if self.origin is None else opening(self.name, "read", "check the store against a copy")
-        with told:
+        # Errors of a user's own graph are not translated.
+        with nullcontext() if self.origin is None else opening(self.name, "read", "check the store against a copy"):
             block = np.asarray(self.array[index].compute(scheduler="synchronous"))
         return block, block.nbytes
 
     def __getstate__(self) -> dict[str, Any]:
-        """Ship the shape alone: the blocks reach the tasks as arguments."""
+        """Pickle the shape only; the blocks reach tasks as arguments."""
         return {**self.__dict__, "array": None, "origin": None}
 
     def fingerprint(self) -> str:
-        """Hash of the graph's own name, which Dask derives from what it computes; or of where the values come from."""
+        """Return a hash of the name of the graph, or of the fingerprint of the source it reads."""
         content = self.array.name if self.origin is None else self.origin.fingerprint()
         return digest("dask", self.shape, self.dtype.str, content)
 
     def watch(self) -> None:
-        """Watch where the values come from, of which Dask's tasks know nothing: all of it each time."""
+        """Check the source that the graph reads, all of it each time; Dask's tasks do not."""
         if self.origin is not None:
             self.origin.watch()
             super().watch()
 
     @contextmanager
     def explaining(self) -> Iterator[None]:
-        """Say that a store cannot be decoded; of other graphs, errors are their author's."""
+        """Translate errors of a store; errors of a user's own graph are raised unchanged."""
         try:
             yield
         except InputError:
@@ -213,7 +210,7 @@ class DaskSource(Source):
             raise InputError(f"{self.name}: cannot be read ({first}); check the store against a copy") from error
 
     def stamp(self) -> object:
-        """Return that of where the values come from."""
+        """Return that of the source that the graph reads."""
         return None if self.origin is None else self.origin.stamp()
 
 
@@ -234,7 +231,7 @@ def as_numbers(data: Any) -> Array:
 
 
 class BlockSource(ArraySource):
-    """A computed block of a larger matrix: reads by the indices of the whole."""
+    """A computed block of a larger matrix, read by the indices of that matrix."""
 
     def __init__(self, block: Array, parent_shape: tuple[int, int], axis: int, start: int):
         super().__init__(block)
@@ -242,7 +239,7 @@ class BlockSource(ArraySource):
         self.samples, self.features = plain_axes(parent_shape)
 
     def read_block(self, outer_samples: slice, outer_features: slice) -> tuple[Array, int]:
-        """Take a view, with indices counted from the start of the block."""
+        """Return a view, with indices relative to the block."""
         rows, columns = self._offset
         return super().read_block(
             slice(outer_samples.start - rows, outer_samples.stop - rows),

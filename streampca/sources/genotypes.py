@@ -1,7 +1,7 @@
-"""What all genotype sources share: packed reading, the choice of samples and variants, and their labels.
+"""Base classes of genotypes: selection of samples and variants, their labels, and reading of packed rows.
 
-A genotype counts copies of the first allele (A1): 0, 1, 2, or missing. Sources are cut along variants, and hand out
-packed rows, four samples to a byte; tiles are made straight from these.
+A genotype counts copies of the first allele (A1): 0, 1, 2, or missing. Sources are cut along variants and return packed
+rows, four samples to a byte, from which tiles are decoded directly.
 """
 
 from __future__ import annotations
@@ -23,13 +23,10 @@ from streampca.sources.filters import Filter
 from streampca.sources.scratch import scratch
 
 TEXT = np.dtypes.StringDType()
-# Variants of one read where the caller does not say otherwise.
-CHUNK = 128
-# Of chosen variants, those with a gap no longer than this between them are read together, up to so many bytes.
-GAP_BYTES = 64 << 10
-READ_BYTES = 4 << 20
-# PLINK writes X, Y, XY and MT of man as 23 to 26.
-LAST_HUMAN_CODE = 26
+CHUNK = 128  # variants of one read, by default
+GAP_BYTES = 64 << 10  # selected variants with a shorter gap between them are read at once,
+READ_BYTES = 4 << 20  # up to this size
+LAST_HUMAN_CODE = 26  # PLINK codes X, Y, XY and MT as 23 to 26
 
 
 class VariantSource(Source):
@@ -50,8 +47,8 @@ class VariantSource(Source):
     filter: Filter
 
     def __init__(self, name: str, samples: Mapping[str, Array], variants: Mapping[str, Array], dtype: Any = np.float32):
-        # Loaded now, not by the first read: plans count what the process holds already.
-        import_module("streampca.sources.packed")
+        # Loaded now, not by the first read, so that plans count it.
+        compiled()
         self.name = name
         self.samples = _axis("sample", samples)
         self.features = _axis("variant", variants)
@@ -80,15 +77,15 @@ class VariantSource(Source):
 
     @abstractmethod
     def stamp(self) -> tuple[object, ...]:
-        """Return what changes when the files do."""
+        """Return a value that changes when the files do."""
 
     def fingerprint(self) -> str:
-        """Hash of the files' stamp, the choice of samples and variants, and the filter."""
+        """Return a hash of the files' stamp, the selection and the filter."""
         chosen = (b"all" if index is None else index.tobytes() for index in (self._samples, self._variants))
         return digest(*self.stamp(), *chosen, self.filter)
 
     def bare(self) -> Self:
-        """Return the source without labels, which may be large, and which reading does without."""
+        """Return the source without labels, which may be large, and are not needed for reading."""
         chosen = self.take()
         chosen.samples, chosen.features = replace(self.samples, coords={}), replace(self.features, coords={})
         return chosen
@@ -113,12 +110,12 @@ class GenotypeSource(VariantSource):
 
     @property
     def n_bytes(self) -> int:
-        """Size of all variants, each in whole bytes."""
+        """Bytes of all variants, each in whole bytes."""
         return len(self.features) * packed_width(len(self.samples))
 
     @property
     def slab_length(self) -> int:
-        """Variants of one read: whole chunks, of all samples that are stored, up to SLAB_BYTES."""
+        """Variants of one read: whole chunks of all stored samples, up to SLAB_BYTES."""
         chunk = self.chunks[1]
         return chunk * max(1, base.SLAB_BYTES // (chunk * packed_width(self._n_stored)))
 
@@ -133,28 +130,26 @@ class GenotypeSource(VariantSource):
 
     @property
     def overhead(self) -> float:  # type: ignore[override]
-        """What is read before variants and samples are chosen from it."""
+        """Bytes that are read before samples and variants are selected."""
         stored = self.slab_length * packed_width(self._n_stored)
         extra = (self._variants is not None) * (READ_BYTES + stored) + (self._samples is not None) * stored
         return extra / (math.prod(self.chunks) * self.item_bytes)
 
     @abstractmethod
     def read_stored(self, start: int, stop: int) -> tuple[Array, int]:
-        """Read packed variants of the file, all samples; returns them and the bytes fetched."""
+        """Read packed variants of the file, all samples, and return the bytes fetched."""
 
     def read_packed(self, start: int, stop: int) -> tuple[Array, int]:
-        """Read chosen variants, chosen samples of each, packed; maybe in a buffer that the next read reuses."""
+        """Read selected samples and variants, packed; maybe in a buffer that the next read reuses."""
         packed, n_bytes = self._read_variants(start, stop)
         if self._samples is None:
             return packed, n_bytes
-        from streampca.sources.packed import take_samples
-
         out = scratch("samples", (len(packed), packed_width(self._samples.size)), np.uint8)
-        take_samples(packed, self._samples, out)
+        compiled().take_samples(packed, self._samples, out)
         return out, n_bytes
 
     def _read_variants(self, start: int, stop: int) -> tuple[Array, int]:
-        """Read chosen variants: in runs, across short gaps, not more at a time than READ_BYTES."""
+        """Read selected variants in runs, across short gaps, at most READ_BYTES at a time."""
         if self._variants is None or start == stop:
             return self.read_stored(start, stop)
         rows = self._variants[start:stop]
@@ -174,12 +169,16 @@ class GenotypeSource(VariantSource):
 
     def read_block(self, outer_samples: slice, outer_features: slice) -> tuple[Array, int]:
         """Return counts of A1 as float32, NaN where missing."""
-        from streampca.sources.packed import DOSAGES, decode
-
         packed, n_bytes = self.read_packed(outer_features.start, outer_features.stop)
         values = scratch("slab", (len(packed), len(self.samples)), np.float32)
-        decode(packed, np.broadcast_to(DOSAGES.astype(np.float32), (len(packed), 4)), values)
+        table = np.broadcast_to(compiled().DOSAGES.astype(np.float32), (len(packed), 4))
+        compiled().decode(packed, table, values)
         return values.T[outer_samples], n_bytes
+
+
+def compiled() -> Any:
+    """Return the module of compiled loops; numba is slow to import, and only opened genotypes need it."""
+    return import_module("streampca.sources.packed")
 
 
 def packed_width(n_samples: int) -> int:
@@ -197,13 +196,13 @@ def _chosen(before: Array | None, size: int, chosen: Array) -> Array:
 
 
 def chromosome(code: str) -> str:
-    """Return a chromosome's code without the prefix that some files have."""
+    """Return the code of a chromosome in upper case, without the prefix chr."""
     bare = code[3:] if code[:3].lower() == "chr" else code
     return bare.upper()
 
 
 def on_autosomes(chromosomes: Array) -> Array | None:
-    """Tell which variants lie on chromosomes 1 to 22; None where no code says so, or numbers go beyond those of man."""
+    """Return the mask of the variants on chromosomes 1 to 22; None if codes are not human, or none is an autosome."""
     bare = {str(code): chromosome(str(code)) for code in np.unique(chromosomes)}
     numbers = {code: int(name) for code, name in bare.items() if name.isdecimal() and len(name) < 10}
     autosomes = [code for code, number in numbers.items() if 1 <= number <= 22]

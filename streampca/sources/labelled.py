@@ -16,9 +16,12 @@ from streampca.validation import check_declared_size
 
 
 def labelled_source(array: Any, sample_dims: Sequence[str] | None, origin: Source | None = None) -> Source:
-    """Return the source of a DataArray: `sample_dims` (the first dimension unless given), the rest are features.
+    """Return the source of a DataArray.
 
-    One on Dask may come from a source of the same values as they are stored.
+    Parameters
+    ----------
+    sample_dims : dimensions of the samples, by default the first; the others are features.
+    origin : source of the stored values, for an array on Dask.
     """
     axes = split_axes(array, sample_dims)
     array = array.transpose(*axes[0].dims, *axes[1].dims)
@@ -30,17 +33,17 @@ def labelled_source(array: Any, sample_dims: Sequence[str] | None, origin: Sourc
 
 
 def split_axes(array: Any, sample_dims: Sequence[str] | None) -> tuple[Axis, Axis]:
-    """Divide the dimensions of a DataArray into those of the samples and those of the features."""
+    """Split the dimensions of a DataArray into those of samples and of features."""
     dims = tuple(str(dim) for dim in array.dims)
     given = tuple(sample_dims) if sample_dims else dims[:1]
     unknown = [dim for dim in given if dim not in dims]
     if unknown:
-        raise InputError(f"there is no dimension {unknown[0]!r}; the sample dimensions must be among {', '.join(dims)}")
+        raise InputError(f"unknown dimension {unknown[0]!r}; sample dimensions must be among {', '.join(dims)}")
     if len(set(given)) < len(given):
-        raise InputError(f"a sample dimension is named twice: {', '.join(given)}; name each once")
+        raise InputError(f"sample dimensions must be unique, got {', '.join(given)}")
     rest = tuple(dim for dim in dims if dim not in given)
     if not rest:
-        raise InputError(f"no dimension is left for features: all of {', '.join(dims)} are sample dimensions")
+        raise InputError(f"no dimension is left for features; sample dimensions are all of {', '.join(dims)}")
     return _axis(array, given), _axis(array, rest)
 
 
@@ -54,7 +57,7 @@ def _axis(array: Any, dims: tuple[str, ...]) -> Axis:
 
 
 class LazySource(Source):
-    """A DataArray that reads from its file when indexed."""
+    """A DataArray that is read from its file when indexed."""
 
     library_bytes = 64 << 20  # xarray and h5py
 
@@ -84,14 +87,14 @@ class LazySource(Source):
         return block, block.nbytes
 
     def fingerprint(self) -> str:
-        """Hash of shape, type and labels, and of the file's size and time where it is known."""
+        """Return a hash of shape, type and dimensions, and of the file's size and time if it is known."""
         where = str(self._file())
         return digest(
             "xarray", where, self.shape, self.dtype.str, self.samples.dims, self.features.dims, self.stamp()
         )  # fmt: skip
 
     def stamp(self) -> object:
-        """Size and time of the file, where it is known."""
+        """Return size and time of the file, if it is known."""
         path = self._file()
         return file_stamp(path) if path.is_file() else None
 
@@ -100,12 +103,12 @@ class LazySource(Source):
 
 
 def open_dataset_variable(dataset: Any, variable: str | None, where: str) -> Any:
-    """Choose one variable of a Dataset: the one named, or the only one with two dimensions or more."""
+    """Return one variable of a Dataset: the one named, or the only one with two dimensions or more."""
     if variable is None:
         fields = [str(name) for name, array in dataset.data_vars.items() if array.ndim >= 2]
         if len(fields) != 1:
             listed = ", ".join(map(str, dataset.data_vars)) or "none"
-            raise InputError(f"{where}: name the variable to use; it has {listed}")
+            raise InputError(f"{where}: has several variables, choose one: {listed}")
         variable = fields[0]
     if variable not in dataset:
         raise InputError(f"{where}: has no variable {variable!r}; it has {', '.join(map(str, dataset.data_vars))}")

@@ -1,9 +1,9 @@
-"""Genotypes packed four to a byte, as PLINK 1 stores them: count, decode, repack. Compiled, and free of Python's lock.
+"""Compiled loops on genotypes packed four to a byte, as in PLINK 1: count, decode, repack. They release the GIL.
 
     code    00: two of A1    01: missing    10: one of each    11: two of A2        lowest bits first
 
-A table of four values for each variant, one a code, turns packed bytes into whatever is wanted of them: counts of A1
-with NaN for missing calls, or standardised values with 0 for these, straight into a tile of floats.
+A table of four values per variant, one for each code, decodes packed bytes: to counts of A1 with NaN for missing calls,
+or directly to a tile of standardised values with 0 for missing calls.
 """
 
 from __future__ import annotations
@@ -16,17 +16,14 @@ from numba.extending import intrinsic
 
 from streampca._typing import Array
 
-# Number of A1 alleles that each code stands for.
-DOSAGES = np.array([2.0, np.nan, 1.0, 0.0])
-MISSING = 1
-# The lower bit of each of the 32 codes of a word.
-EVEN = np.uint64(0x5555555555555555)
-# Codes of 0, 1 and 2 copies of A1, and of a missing call.
-CODES = np.array([3, 2, 0, 1], np.uint8)
+DOSAGES = np.array([2.0, np.nan, 1.0, 0.0])  # copies of A1 for each code
+MISSING_CODE = 1
+EVEN = np.uint64(0x5555555555555555)  # the lower bit of each of the 32 codes of a word
+CODES = np.array([3, 2, 0, 1], np.uint8)  # of 0, 1 and 2 copies of A1, and of a missing call
 
 
 def _popcount(_: Any, word: Any) -> Any:
-    """Count the bits of a word that are set, by the machine's own instruction."""
+    """Count the set bits of a word by the instruction of the processor."""
     return types.int64(word), lambda context, builder, signature, args: builder.ctpop(args[0])  # noqa: ARG005
 
 
@@ -35,7 +32,7 @@ popcount: Any = intrinsic(_popcount)
 
 @njit(nogil=True, cache=True)
 def count_codes(packed: Array, n_samples: int) -> Array:  # pragma: no cover - compiled
-    """Return how often each code occurs in each row of packed (t x bytes), (t x 4); padding is not looked at."""
+    """Return the counts (t x 4) of each code in the rows of packed (t x bytes), without padding."""
     counts = np.zeros((packed.shape[0], 4), np.int64)
     n_words = n_samples // 32
     for v in range(packed.shape[0]):
@@ -56,8 +53,7 @@ def count_codes(packed: Array, n_samples: int) -> Array:  # pragma: no cover - c
     return counts
 
 
-# What holds two numbers of a type.
-PAIRS = {"float32": np.uint64, "float64": np.complex128}
+PAIRS = {"float32": np.uint64, "float64": np.complex128}  # types as large as two numbers
 
 
 def decode(packed: Array, table: Array, out: Array) -> None:
@@ -74,7 +70,7 @@ def decode(packed: Array, table: Array, out: Array) -> None:
 def _decode_pairs(
     packed: Array, table: Array, pairs: Array, words: Array, out: Array
 ) -> None:  # pragma: no cover - compiled
-    """Decode two genotypes at a time: four bits name one of sixteen pairs, which is moved as one word."""
+    """Decode two genotypes at a time: four bits select one of sixteen pairs, which is copied as one word."""
     n_samples = out.shape[1]
     full = n_samples // 4
     for v in range(packed.shape[0]):
@@ -100,26 +96,26 @@ def _decode_each(packed: Array, table: Array, out: Array) -> None:  # pragma: no
 
 @njit(nogil=True, cache=True)
 def count_missing(packed: Array, totals: Array) -> None:  # pragma: no cover - compiled
-    """Add to totals (n_samples) how many missing calls each sample has in the rows of packed (t x bytes)."""
+    """Add the number of missing calls of each sample in the rows of packed (t x bytes) to totals (n_samples)."""
     n_samples = totals.size
     n_words = n_samples // 32
     for v in range(packed.shape[0]):
         words = packed[v, : 8 * n_words].view(np.uint64)
         for j in range(n_words):
-            gaps = words[j] & ~(words[j] >> np.uint64(1)) & EVEN
-            while gaps:
-                # Bits below the lowest one set: two for each sample before it.
-                below = popcount((gaps & (~gaps + np.uint64(1))) - np.uint64(1))
+            missing = words[j] & ~(words[j] >> np.uint64(1)) & EVEN
+            while missing:
+                # Bits below the lowest set bit: two for each sample before it.
+                below = popcount((missing & (~missing + np.uint64(1))) - np.uint64(1))
                 totals[32 * j + below // 2] += 1
-                gaps &= gaps - np.uint64(1)
+                missing &= missing - np.uint64(1)
         for s in range(32 * n_words, n_samples):
-            if (packed[v, s >> 2] >> (2 * (s & 3))) & 3 == MISSING:
+            if (packed[v, s >> 2] >> (2 * (s & 3))) & 3 == MISSING_CODE:
                 totals[s] += 1
 
 
 @njit(nogil=True, cache=True)
 def list_missing(packed: Array, n_samples: int) -> tuple[Array, Array]:  # pragma: no cover - compiled
-    """Return the rows of packed (t x bytes) that miss each sample's call, sample by sample, and where these begin."""
+    """Return the rows of packed (t x bytes) with missing calls, ordered by sample, and the start of each sample."""
     starts = np.zeros(n_samples + 1, np.int64)
     count_missing(packed, starts[1:])
     for s in range(n_samples):
@@ -130,14 +126,14 @@ def list_missing(packed: Array, n_samples: int) -> tuple[Array, Array]:  # pragm
     for v in range(packed.shape[0]):
         words = packed[v, : 8 * n_words].view(np.uint64)
         for j in range(n_words):
-            gaps = words[j] & ~(words[j] >> np.uint64(1)) & EVEN
-            while gaps:
-                s = 32 * j + popcount((gaps & (~gaps + np.uint64(1))) - np.uint64(1)) // 2
+            missing = words[j] & ~(words[j] >> np.uint64(1)) & EVEN
+            while missing:
+                s = 32 * j + popcount((missing & (~missing + np.uint64(1))) - np.uint64(1)) // 2
                 rows[free[s]] = v
                 free[s] += 1
-                gaps &= gaps - np.uint64(1)
+                missing &= missing - np.uint64(1)
         for s in range(32 * n_words, n_samples):
-            if (packed[v, s >> 2] >> (2 * (s & 3))) & 3 == MISSING:
+            if (packed[v, s >> 2] >> (2 * (s & 3))) & 3 == MISSING_CODE:
                 rows[free[s]] = v
                 free[s] += 1
     return starts, rows
@@ -145,7 +141,7 @@ def list_missing(packed: Array, n_samples: int) -> tuple[Array, Array]:  # pragm
 
 @njit(nogil=True, cache=True)
 def take_samples(packed: Array, samples: Array, out: Array) -> None:  # pragma: no cover - compiled
-    """Pack the chosen samples of packed (t x bytes), in their order, into out (t x fewer bytes)."""
+    """Pack selected samples of packed (t x bytes), in the given order, into out (t x fewer bytes)."""
     for v in range(packed.shape[0]):
         for j in range(out.shape[1]):
             byte = 0
@@ -173,15 +169,15 @@ def pack(calls: Array, out: Array) -> None:  # pragma: no cover - compiled
 
 @njit(nogil=True, cache=True)
 def pack_alleles(calls: Array, first: int, out: Array) -> None:  # pragma: no cover - compiled
-    """Pack calls (t x n_samples x ploidy 1 or 2) into out (t x bytes), from sample `first` on; those before stay.
+    """Pack calls (t x n_samples x ploidy 1 or 2) into out (t x bytes) from sample `first` on.
 
-    A call holds the numbers of its alleles: 0 is A2, any above it A1, -1 is missing, and -2 in the second place stands
-    for a haploid call, which counts double. A call with a missing allele is missing.
+    A call has the numbers of its alleles: 0 is A2, larger ones are A1, -1 is missing, and -2 in the second place marks
+    a haploid call, which counts double. A call with a missing allele is missing.
     """
     n_samples, second = calls.shape[1], calls.shape[2] - 1
     begin, lead = first >> 2, first & 3
     n_bytes = (lead + n_samples + 3) >> 2
-    # One code to a byte, then four joined: two loops that run several samples at a time.
+    # One code per byte, then four joined: two loops that the compiler vectorises.
     codes = np.zeros(4 * n_bytes, np.uint8)
     for v in range(calls.shape[0]):
         for s in range(lead):
@@ -190,19 +186,19 @@ def pack_alleles(calls: Array, first: int, out: Array) -> None:  # pragma: no co
             a, b = calls[v, s, 0], calls[v, s, second]
             b = a if b == -2 else b
             none = (a == 0) + (b == 0)
-            codes[lead + s] = MISSING if (a < 0) | (b < 0) else none + (none > 0)
+            codes[lead + s] = MISSING_CODE if (a < 0) | (b < 0) else none + (none > 0)
         for j in range(n_bytes):
             out[v, begin + j] = codes[4 * j] | codes[4 * j + 1] << 2 | codes[4 * j + 2] << 4 | codes[4 * j + 3] << 6
 
 
 @njit(nogil=True, cache=True)
 def draw(freq: Array, missing: Array, seed: int, first: int, out: Array) -> None:  # pragma: no cover - compiled
-    """Draw two alleles for each entry of freq (t x n_samples), a share of each sample missing, and pack them into out.
+    """Draw two alleles for each entry of freq (t x n_samples), with a share of each sample missing; pack them into out.
 
-    Random numbers are splitmix64 of (seed, first + row, column): any cut into blocks draws the same genotypes.
+    Random numbers are splitmix64 of (seed, first + row, column): any blocks draw the same genotypes.
     """
     n_samples = freq.shape[1]
-    gap = (missing * 2.0**32).astype(np.uint64)
+    threshold = (missing * 2.0**32).astype(np.uint64)
     for v in range(freq.shape[0]):
         state = np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(first + v) * np.uint64(0xD1B54A32D192ED03)
         for j in range(out.shape[1]):
@@ -216,7 +212,7 @@ def draw(freq: Array, missing: Array, seed: int, first: int, out: Array) -> None
                 u = np.float32(z >> np.uint64(40)) * np.float32(2.0**-24)
                 none = (1 - p) * (1 - p)
                 code = 3 if u < none else 2 if u < none + 2 * p * (1 - p) else 0
-                if (z & np.uint64(0xFFFFFFFF)) < gap[4 * j + place]:
+                if (z & np.uint64(0xFFFFFFFF)) < threshold[4 * j + place]:
                     code = 1
                 byte |= code << (2 * place)
             out[v, j] = byte

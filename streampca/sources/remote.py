@@ -1,8 +1,8 @@
-"""Zarr stores behind URLs: S3 and what speaks like it, Google, Azure and HTTP by obstore; other schemes by fsspec.
+"""Zarr stores behind URLs: S3 and compatible servers, Google, Azure and HTTP through obstore; others through fsspec.
 
-Keys, endpoint and region come from the environment and from the profiles that AWS tools keep. A request that fails on
-the way or at the server is tried again, for two minutes; what cannot be cured by waiting is an InputError that says
-what to set. Keys are never in messages, and never in what is sent to Dask workers: these take their own.
+Keys, endpoint and region come from the environment and from the profiles of AWS tools. Failed requests are repeated for
+two minutes; errors that do not pass are an InputError with the setting to change. Keys are never in messages, nor sent
+to Dask workers, which use their own.
 """
 
 from __future__ import annotations
@@ -29,44 +29,43 @@ from streampca.progress import Progress, Step, silent
 
 Client: TypeAlias = Any  # S3Store, GCSStore, AzureStore or HTTPStore of obstore
 
-# Seconds in which a request is tried again; the first one of a store only finds out whether there is a server.
+# Seconds in which a request is repeated; the first request of a store only checks that the server answers.
 PATIENCE, FIRST_PATIENCE = 120.0, 5.0
-# Seconds after which a server that sends nothing is taken for dead.
+# Seconds without data after which a connection has failed.
 SILENCE, FIRST_SILENCE = 30.0, 15.0
-# Larger files are sent in parts of this size.
-PART_BYTES = 8 << 20
-SENDERS = 4
-# Seconds before files that did not arrive are sent again.
-LOST_PAUSES = (0, 1, 4)
+PART_BYTES = 8 << 20  # larger files are sent in parts
+SENDERS = 4  # threads
+LOST_PAUSES = (0, 1, 4)  # seconds before missing files are sent again
 ROOT = "zarr.json"
-# Lies beside what is not whole yet.
-UNFINISHED = ".streampca-unfinished"
+UNFINISHED = ".streampca-unfinished"  # marks an incomplete store
 
 _AWS = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or AWS_NO_SIGN_REQUEST=YES for public data"
 _GOOGLE = "GOOGLE_APPLICATION_CREDENTIALS, or GOOGLE_SKIP_SIGNATURE=true for public data"
 _AZURE = "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or AZURE_SKIP_SIGNATURE=true for public data"
-# What says who asks, for each scheme that obstore serves.
-WHO = {
+_AWS_KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+_AWS_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+# Settings of credentials, for each scheme of obstore.
+CREDENTIALS = {
     "s3": _AWS, "s3a": _AWS, "gs": _GOOGLE, "az": _AZURE, "abfs": _AZURE, "abfss": _AZURE,
     "http": "the address", "https": "the address",
 }  # fmt: skip
-# Settings of a profile whose keys only AWS tools can get.
+# Settings of profiles whose keys only AWS tools can obtain.
 _BY_OTHERS = {"sso_session", "sso_start_url", "role_arn", "credential_process"}
-# What S3 calls an error: what it means, what to do.
+# Error code of S3 -> meaning and hint.
 _CODES = {
-    "InvalidAccessKeyId": ("the server does not know the access key", "check AWS_ACCESS_KEY_ID and AWS_ENDPOINT_URL"),
-    "SignatureDoesNotMatch": ("the secret is not that of the access key", "check AWS_SECRET_ACCESS_KEY"),
-    "ExpiredToken": ("the session of these keys has ended", "get new ones and set AWS_SESSION_TOKEN"),
-    "InvalidToken": ("the server does not know the session", "check AWS_SESSION_TOKEN, or unset it"),
+    "InvalidAccessKeyId": ("the access key is unknown to the server", "check AWS_ACCESS_KEY_ID and AWS_ENDPOINT_URL"),
+    "SignatureDoesNotMatch": ("the secret does not belong to the access key", "check AWS_SECRET_ACCESS_KEY"),
+    "ExpiredToken": ("the session of these keys has expired", "get new ones and set AWS_SESSION_TOKEN"),
+    "InvalidToken": ("the session is unknown to the server", "check AWS_SESSION_TOKEN, or unset it"),
     "RequestTimeTooSkewed": ("the clock of this machine differs from the server's", "set the clock"),
-    "NoSuchBucket": ("there is no such bucket", "check its name, AWS_ENDPOINT_URL and AWS_REGION"),
+    "NoSuchBucket": ("the bucket does not exist", "check its name, AWS_ENDPOINT_URL and AWS_REGION"),
     "PermanentRedirect": ("the bucket is in another region", "set AWS_REGION"),
     "AuthorizationHeaderMalformed": ("the bucket is in another region", "set AWS_REGION"),
 }
 
 
 class RemoteStore(ObjectStore[Any]):
-    """A Zarr store behind a URL. What is pickled is the URL alone."""
+    """A Zarr store behind a URL; only the URL is pickled."""
 
     def __init__(self, url: str, read_only: bool = True):
         with explained(url):
@@ -80,11 +79,11 @@ class RemoteStore(ObjectStore[Any]):
         return redacted(self.url)
 
     def with_read_only(self, read_only: bool = False) -> RemoteStore:
-        """Return the same store, for reading only or not."""
+        """Return the same store, read-only or writable."""
         return type(self)(self.url, read_only)
 
     async def get(self, key: str, *arguments: Any, **options: Any) -> Any:
-        """Return an object, or a part of it; None if it is not there."""
+        """Return an object or a part of it; None if it does not exist."""
         with explained(self.url):
             return await super().get(key, *arguments, **options)
 
@@ -94,7 +93,7 @@ class RemoteStore(ObjectStore[Any]):
             return await super().get_partial_values(*arguments, **options)
 
     async def exists(self, key: str) -> bool:
-        """Tell whether an object is there."""
+        """Whether an object exists."""
         with explained(self.url):
             return await super().exists(key)
 
@@ -104,7 +103,7 @@ class RemoteStore(ObjectStore[Any]):
             await super().set(key, value)
 
     async def delete(self, key: str) -> None:
-        """Delete an object, if it is there."""
+        """Delete an object if it exists."""
         with explained(self.url):
             await super().delete(key)
 
@@ -120,7 +119,7 @@ class RemoteStore(ObjectStore[Any]):
                 yield name
 
     def stamps(self, keys: Iterable[str]) -> list[tuple[str, int, str]]:
-        """Return key, size and entity tag of those objects that are there."""
+        """Return key, size and entity tag of the objects that exist."""
 
         def stamp(key: str) -> tuple[str, int, str] | None:
             try:
@@ -137,27 +136,27 @@ class RemoteStore(ObjectStore[Any]):
 
 
 def is_url(place: object) -> bool:
-    """Tell whether data or results are behind a URL."""
+    """Whether a place is a URL."""
     return "://" in str(place)
 
 
 def open_remote(url: str, read_only: bool = True) -> RemoteStore | FsspecStore:
-    """Return the store at a URL, once its server was found to answer; there need not be anything in it."""
-    if _scheme(url) not in WHO:
+    """Return the store at a URL, which may be empty, after a check that the server answers."""
+    if _scheme(url) not in CREDENTIALS:
         return FsspecStore.from_url(url, read_only=read_only)
     _fetch(_first(url), url, ROOT)
     return RemoteStore(url, read_only)
 
 
 def root_at(url: str) -> dict[str, Any] | None:
-    """Return the metadata at the root of the store at a URL, None if there are none."""
+    """Return the metadata at the root of a store; None if it has none."""
     return _parsed(_fetch(_first(url), url, ROOT))
 
 
 def check_target(url: str, overwrite: bool) -> None:
-    """Refuse, before anything is computed, a URL that `upload` would refuse or that cannot be written."""
+    """Raise before anything is computed if `upload` to a URL would fail."""
     client = _target(url)
-    _refuse_taken(client, url, overwrite, None)
+    _check_free(client, url, overwrite, None)
     with explained(url):
         if _is_unfinished(client):
             return
@@ -165,50 +164,50 @@ def check_target(url: str, overwrite: bool) -> None:
         client.delete(UNFINISHED)
 
 
-def _not_whole(files: Mapping[str, Path], arrived: Mapping[str, tuple[str, int]]) -> list[str]:
-    """Return the files that are not there, or not of their size."""
+def _incomplete(files: Mapping[str, Path], arrived: Mapping[str, tuple[str, int]]) -> list[str]:
+    """Return the files that are missing or have another size."""
     return [name for name, path in files.items() if arrived.get(name, ("", -1))[1] != path.stat().st_size]
 
 
 def upload(folder: Path, url: str, overwrite: bool, progress: Progress = silent) -> None:
-    """Put a finished store under a URL, so that what can be opened there is always whole.
+    """Upload a finished store to a URL, so that a store that opens is always complete.
 
-    The metadata at the root go first of what was there, and come last of what is new. A run that was killed is taken up
-    by the next one: files that have arrived are not sent again. Nothing outside the URL is touched.
+    The old root metadata are deleted first, and the new ones are written last. After a kill the next run resumes: files
+    that have arrived are not sent again. Nothing outside the URL is touched.
     """
     files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
     if ROOT not in files:
-        raise InputError(f"{folder}: is not a Zarr store; nothing was uploaded to {url}")
+        raise InputError(f"{folder}: is not a Zarr store, and was not uploaded to {url}")
     root = files.pop(ROOT).read_bytes()
     client = _target(url)
-    _refuse_taken(client, url, overwrite, root)
+    _check_free(client, url, overwrite, root)
     before = _arrays_before(client, url)
     with explained(url):
         client.put(UNFINISHED, json.dumps(before).encode())
-        with suppress(FileNotFoundError):  # which S3 does not raise, and others do
+        with suppress(FileNotFoundError):  # not raised by S3
             client.delete(ROOT)
         _send_all(client, files, progress)
         arrived = _listing(client)
         for pause in LOST_PAUSES:
-            lost = _not_whole(files, arrived)
+            lost = _incomplete(files, arrived)
             if not lost:
                 break
-            # A server that was away may have lost what it had taken, or not know yet what it has.
+            # After a failure a server may have lost files, or not list them yet.
             time.sleep(pause)
             _send_all(client, {name: files[name] for name in lost}, silent)
             arrived = _listing(client)
-        # Of the arrays that were there, and of nothing else.
+        # Only files of the arrays of the replaced result.
         stale = sorted(name for name in set(arrived) - set(files) if name.partition("/")[0] in before)
         if stale:
             client.delete(stale)
-        if wrong := _not_whole(files, arrived):
-            raise InputError(f"{url}: {len(wrong)} files did not arrive whole, the first is {wrong[0]}; run it again")
+        if wrong := _incomplete(files, arrived):
+            raise InputError(f"{url}: {len(wrong)} files are incomplete, the first is {wrong[0]}; run it again")
         client.put(ROOT, root)
         client.delete(UNFINISHED)
 
 
 def _arrays_before(client: Client, url: str) -> list[str]:
-    """Return the names of the arrays of the result that is being overwritten, also by an upload that was killed."""
+    """Return the names of the arrays of the result that is replaced, even if an earlier upload was killed."""
     root = _fetch(client, url, ROOT)
     if root is not None:
         return sorted(((_parsed(root) or {}).get("consolidated_metadata") or {}).get("metadata", {}))
@@ -220,8 +219,8 @@ def _arrays_before(client: Client, url: str) -> list[str]:
 
 
 def _send_all(client: Client, files: dict[str, Path], progress: Progress) -> None:
-    """Send files, a few at a time; those that are there already, as they are, are left."""
-    started, there = time.monotonic(), _listing(client)
+    """Send files in parallel; those that have arrived unchanged are skipped."""
+    started, arrived = time.monotonic(), _listing(client)
 
     def send(name: str) -> None:
         path, size = files[name], files[name].stat().st_size
@@ -229,7 +228,7 @@ def _send_all(client: Client, files: dict[str, Path], progress: Progress) -> Non
             client.put(name, path, chunk_size=PART_BYTES, max_concurrency=2)
             return
         content = path.read_bytes()
-        if there.get(name) != (_entity_tag(content), size):
+        if arrived.get(name) != (_entity_tag(content), size):
             client.put(name, content, use_multipart=False)
 
     with ThreadPoolExecutor(SENDERS) as threads:
@@ -243,7 +242,7 @@ def _send_all(client: Client, files: dict[str, Path], progress: Progress) -> Non
 
 
 def _entity_tag(content: bytes) -> str:
-    """Return the tag that S3 gives what was sent in one part: its MD5."""
+    """Return the entity tag of S3 for an object sent in one part: its MD5."""
     return f'"{hashlib.md5(content, usedforsecurity=False).hexdigest()}"'
 
 
@@ -259,8 +258,8 @@ def _listing(client: Client) -> dict[str, tuple[str, int]]:
 
 def _target(url: str) -> Client:
     """Return a client that writes under a URL."""
-    if _scheme(url) not in WHO or _scheme(url).startswith("http"):
-        raise InputError(f"{url}: results are not written there; give s3://BUCKET/NAME, gs:// or az://, or a path")
+    if _scheme(url) not in CREDENTIALS or _scheme(url).startswith("http"):
+        raise InputError(f"{url}: results cannot be written there; give s3://BUCKET/NAME, gs://, az:// or a path")
     if not url.partition("://")[2].partition("/")[2].strip("/"):
         raise InputError(f"{url}: is a whole bucket; give a name inside it, as {url.rstrip('/')}/NAME")
     _fetch(_first(url), url, ROOT)
@@ -268,19 +267,19 @@ def _target(url: str) -> Client:
         return _connect(url, PATIENCE, SILENCE)
 
 
-def _refuse_taken(client: Client, url: str, overwrite: bool, root: bytes | None) -> None:
-    """Refuse to write over what may not be lost; what this program left unfinished, or is the same, may be."""
-    there = _fetch(client, url, ROOT)
-    if there is None:
+def _check_free(client: Client, url: str, overwrite: bool, root: bytes | None) -> None:
+    """Raise if a URL has data that must not be replaced; unfinished or identical results may be."""
+    existing = _fetch(client, url, ROOT)
+    if existing is None:
         with explained(url):
             if next(iter(client.list(chunk_size=1)), None) is None or _is_unfinished(client):
                 return
-    elif there == root:
+    elif existing == root:
         return
     if not overwrite:
-        raise InputError(f"{url}: exists already; choose another name, or have it overwritten")
-    if _kind(there) is None:
-        raise InputError(f"{url}: was not written by streampca, and will not be overwritten; choose another name")
+        raise InputError(f"{url}: exists already; choose another name or add --overwrite")
+    if _kind(existing) is None:
+        raise InputError(f"{url}: was not written by streampca and is not overwritten; choose another name")
 
 
 def _is_unfinished(client: Client) -> bool:
@@ -292,7 +291,7 @@ def _is_unfinished(client: Client) -> bool:
 
 
 def _fetch(client: Client, url: str, name: str) -> bytes | None:
-    """Return an object, None if it is not there; a bucket that is not there is an error."""
+    """Return an object, or None if it does not exist; a missing bucket is an error."""
     with explained(url):
         try:
             return bytes(client.get(name).bytes())
@@ -318,17 +317,16 @@ def _kind(root: bytes | None) -> str | None:
 
 
 def _first(url: str) -> Client:
-    """Return a client that soon gives up."""
-    if _scheme(url) not in WHO:
-        raise InputError(
-            f"{redacted(url)}: this kind of URL is not known; give s3://, gs://, az:// or https://, or a path"
-        )
+    """Return a client with a short timeout."""
+    if _scheme(url) not in CREDENTIALS:
+        raise InputError(f"{redacted(url)}: unknown kind of URL; give s3://, gs://, az:// or https://, or a path")
     with explained(url):
         return _connect(url, FIRST_PATIENCE, FIRST_SILENCE)
 
 
 def _connect(url: str, patience: float, silence: float) -> Client:
-    """Return an obstore client for what lies under a URL."""
+    """Return an obstore client for the objects below a URL."""
+    # An optional package.
     try:
         from obstore import store as clients
     except ImportError:
@@ -337,7 +335,7 @@ def _connect(url: str, patience: float, silence: float) -> Client:
     backoff = {"init_backoff": timedelta(seconds=0.2), "max_backoff": timedelta(seconds=10), "base": 3}
     options: dict[str, Any] = {
         "retry_config": {"max_retries": 100, "retry_timeout": timedelta(seconds=patience), "backoff": backoff},
-        # No bound on the whole of a request: a large chunk may come slowly.
+        # No limit on a whole request: a large chunk may take long.
         "client_options": {"connect_timeout": timedelta(seconds=5), "read_timeout": timedelta(seconds=silence),
                            "timeout": timedelta(days=1)},
     }  # fmt: skip
@@ -346,61 +344,68 @@ def _connect(url: str, patience: float, silence: float) -> Client:
         maker = (clients.HTTPStore if scheme.startswith("http") else clients).from_url
         return _made(url, partial(maker, url, **options))
     config: Any = _aws_settings(url)
-    endpoint = config.get("endpoint") or _variable("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+    endpoint = config.get("endpoint") or _variable(*_AWS_ENDPOINTS)
     if endpoint and not _is_address(endpoint):
-        raise InputError(f"{url}: AWS_ENDPOINT_URL is no address; set it as http://HOST:PORT or https://HOST")
+        raise InputError(f"{url}: AWS_ENDPOINT_URL is not an address; set it to http://HOST:PORT or https://HOST")
     if endpoint.startswith("http://"):
         options["client_options"]["allow_http"] = True
     bucket, _, prefix = url.partition("://")[2].partition("/")
     if not re.fullmatch(r"[A-Za-z0-9._-]+", bucket):
-        raise InputError(f"{url}: names no bucket; give s3://BUCKET/NAME")
+        raise InputError(f"{url}: has no bucket; give s3://BUCKET/NAME")
     return _made(url, partial(clients.S3Store, bucket, prefix=prefix.strip("/") or None, config=config, **options))
 
 
 def _made(url: str, make: Callable[[], Client]) -> Client:
-    """Make a client, or say why a URL cannot be one's."""
+    """Create a client; raise if the URL is invalid."""
     try:
         return make()
     except ValueError as error:
         first = str(error).partition("\n")[0]
-        raise InputError(f"{redacted(url)}: is no URL of a store ({first}); check it") from None
+        raise InputError(f"{redacted(url)}: is not the URL of a store ({first}); check it") from None
 
 
 def _aws_settings(url: str) -> dict[str, Any]:
-    """Return what obstore does not take from the environment itself, and refuse a request that nobody signs."""
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION"):
+    """Return the settings that obstore does not take from the environment; raise if requests cannot be signed."""
+    for name in (*_AWS_KEYS, "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION"):
         if not re.fullmatch(r"[!-~]*", _variable(name)):
-            raise InputError(f"{url}: {name} has a space, a line break or the like in it; set it again")
-    config: dict[str, Any] = {}
+            raise InputError(f"{url}: {name} contains a space, a line break or the like; set it again")
     profile = _profile()
-    if not _variable("AWS_REGION", "AWS_DEFAULT_REGION") and "region" in profile:
-        config["region"] = profile["region"]
-    if not _variable("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT") and "endpoint_url" in profile:
-        config["endpoint"] = profile["endpoint_url"]
+    config: dict[str, Any] = {}
+    for setting, key, names in (
+        ("region", "region", ("AWS_REGION", "AWS_DEFAULT_REGION")), ("endpoint", "endpoint_url", _AWS_ENDPOINTS),
+    ):  # fmt: skip
+        if key in profile and not _variable(*names):
+            config[setting] = profile[key]
     if _is_set("AWS_NO_SIGN_REQUEST") or _is_set("AWS_SKIP_SIGNATURE"):
         return {**config, "skip_signature": True}
-    given = [bool(_variable(name)) for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")]
+    return config | _aws_keys(url, profile)
+
+
+def _aws_keys(url: str, profile: Mapping[str, str]) -> dict[str, str]:
+    """Return the keys of a profile if the environment has none; raise if there are none at all."""
+    given = [bool(_variable(name)) for name in _AWS_KEYS]
+    keys: dict[str, str] = {}
     if not any(given):
         names = ("access_key_id", "secret_access_key", "session_token")
-        config |= {name: profile[f"aws_{name}"] for name in names if f"aws_{name}" in profile}
-        if "access_key_id" not in config and _BY_OTHERS & set(profile):
+        keys = {name: profile[f"aws_{name}"] for name in names if f"aws_{name}" in profile}
+        if "access_key_id" not in keys and _BY_OTHERS & set(profile):
             raise InputError(
                 f"{url}: the AWS profile has no keys of its own; set those that it gives, as by "
                 '`eval "$(aws configure export-credentials --format env)"`'
             )
-        given = [name in config for name in names[:2]]
+        given = [name in keys for name in names[:2]]
     elsewhere = _variable("AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
                           "AWS_CONTAINER_CREDENTIALS_FULL_URI")  # fmt: skip
     on_instance = not any(given) and not _is_set("AWS_EC2_METADATA_DISABLED")
     if not all(given) and not elsewhere and not on_instance:
         raise _no_keys(url)
-    return config
+    return keys
 
 
 def _profile() -> dict[str, str]:
-    """Return the profile that AWS_PROFILE names, from the files that AWS tools keep."""
+    """Return the profile that AWS_PROFILE names, from the files of AWS tools."""
     name = _variable("AWS_PROFILE", "AWS_DEFAULT_PROFILE")
-    found: dict[str, str] = {}
+    profile: dict[str, str] = {}
     home = Path("~/.aws").expanduser()
     for variable, usual, section in (
         ("AWS_CONFIG_FILE", home / "config", f"profile {name}" if name not in ("", "default") else "default"),
@@ -413,14 +418,14 @@ def _profile() -> dict[str, str]:
         except (configparser.Error, UnicodeDecodeError):
             raise InputError(f"{path}: is not a file of AWS profiles; correct it, or set {variable}") from None
         if parser.has_section(section):
-            found |= dict(parser[section])
-    if name and not found:
-        raise InputError(f"AWS_PROFILE: there is no profile {name!r} in {home}; check its name")
-    return found
+            profile |= dict(parser[section])
+    if name and not profile:
+        raise InputError(f"AWS_PROFILE: {home} has no profile {name!r}; check its name")
+    return profile
 
 
 def _variable(*names: str) -> str:
-    """Return the first of these that is in the environment."""
+    """Return the first of these variables that is set."""
     return next((os.environ[name] for name in names if os.environ.get(name)), "")
 
 
@@ -433,7 +438,7 @@ def _scheme(url: str) -> str:
 
 
 def _is_address(text: str) -> bool:
-    """Tell whether this is the address of a server; obstore panics on others."""
+    """Whether this is the address of a server; obstore panics on others."""
     try:
         parts = urlsplit(text)
         known = parts.scheme in ("http", "https") and parts.port != 0
@@ -444,7 +449,7 @@ def _is_address(text: str) -> bool:
 
 @contextmanager
 def explained(url: str) -> Iterator[None]:
-    """Turn the errors of obstore into one line that says what to do."""
+    """Turn errors of obstore into one line with a hint."""
     try:
         yield
     except Exception as error:
@@ -454,12 +459,12 @@ def explained(url: str) -> Iterator[None]:
 
 
 def _no_keys(url: str) -> InputError:
-    return InputError(f"{redacted(url)}: no credentials were given; set {WHO[_scheme(url)]}")
+    return InputError(f"{redacted(url)}: no credentials; set {CREDENTIALS[_scheme(url)]}")
 
 
 def _explanation(url: str, text: str) -> InputError:
-    """Say what an error of obstore means. Of its text, only what cannot hold a secret is passed on."""
-    where, who = redacted(url), WHO[_scheme(url)]
+    """Return the error for a text of obstore, of which only parts without secrets are quoted."""
+    where, credentials = redacted(url), CREDENTIALS[_scheme(url)]
     code = "".join(re.findall(r"<Code>(\w+)</Code>", text)[:1])
     status = "".join(re.findall(r"status code: (\d+)", text)[:1])
     server = redacted("".join(re.findall(r"performing \w+ (https?://[^/\s?]+)", text)[:1]))
@@ -470,11 +475,11 @@ def _explanation(url: str, text: str) -> InputError:
     if status in ("301", "307") or "configured region" in text:
         return InputError(f"{where}: the bucket is in another region; set AWS_REGION")
     if status in ("401", "403"):
-        return InputError(f"{where}: access was denied; check {who}")
+        return InputError(f"{where}: access was denied; check {credentials}")
     if status:
         return InputError(f"{where}: {server} answers {status} {code}".rstrip() + "; try again later")
     if server:
-        hint = "AWS_ENDPOINT_URL" if who == _AWS else "the URL"
+        hint = "AWS_ENDPOINT_URL" if credentials == _AWS else "the URL"
         return InputError(f"{where}: no answer from {server}; check {hint} and the network")
     first = re.sub(r"\?\S*", "", text.partition("\n")[0])
     return InputError(f"{where}: cannot be reached ({first}); check the URL")

@@ -1,4 +1,4 @@
-"""Data on paper: a shape with nothing behind it, for plans; what is read is made up."""
+"""Sources with a shape only, for plans; reads return made-up values."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from streampca.sources.genotypes import GenotypeSource, packed_width
 from streampca.sources.registry import genotype_suffixes
 from streampca.sources.scratch import scratch
 
-# Made-up data are this much, over and over again.
-MADE_UP_BYTES = 8 << 20
+MADE_UP_BYTES = 8 << 20  # repeated
 
 
-class _Paper:
-    """What sources on paper share: what they made up stays where it is."""
+class _ShapeOnly:
+    """Made-up values are not pickled."""
 
     _made: Array | None = None
 
@@ -27,18 +26,18 @@ class _Paper:
         return {**self.__dict__, "_made": None}
 
 
-class PaperGenotypes(_Paper, GenotypeSource):
-    """Packed genotypes of a shape, made up as they are read."""
+class PaperGenotypes(_ShapeOnly, GenotypeSource):
+    """Made-up packed genotypes."""
 
     def __init__(self, name: str, shape: tuple[int, int], filter: Filter | None = None):
-        # Labels that take no memory, and then none.
+        # Labels that take no memory.
         n, d = (np.broadcast_to(np.uint8(0), size) for size in shape)
         super().__init__(name, {"sample": n}, {"variant": d})
         self.samples, self.features = replace(self.samples, coords={}), replace(self.features, coords={})
         self.filter = filter or Filter()
 
     def read_stored(self, start: int, stop: int) -> tuple[Array, int]:
-        """Copy what was made up, as if it came from a file, into a buffer that is used again."""
+        """Copy made-up values to a scratch buffer, as if they were read."""
         if self._made is None:
             self._made = _made_up_codes(self.shape[0])
         out = scratch("packed", (stop - start, self._made.shape[1]), np.uint8)
@@ -48,12 +47,12 @@ class PaperGenotypes(_Paper, GenotypeSource):
         return out, out.nbytes
 
     def stamp(self) -> tuple[object, ...]:
-        """Return the shape: there is nothing else."""
+        """Return the shape."""
         return ("paper", self.shape)
 
 
 def _made_up_codes(n_samples: int) -> Array:
-    """Return a few packed variants, with one call in two hundred missing."""
+    """Return a few packed variants, with 0.5% missing calls."""
     rng = np.random.default_rng(0)
     codes = rng.choice(4, (256, 4), p=(0.09, 0.005, 0.42, 0.485)).astype(np.uint8)
     table = (codes << np.array([0, 2, 4, 6], np.uint8)).sum(axis=1).astype(np.uint8)
@@ -61,8 +60,8 @@ def _made_up_codes(n_samples: int) -> Array:
     return np.asarray(table[rng.integers(256, size=(max(1, MADE_UP_BYTES // width), width), dtype=np.uint8)])
 
 
-class PaperArray(_Paper, Source):
-    """A float32 array of a shape, made up as it is read, in chunks of about 8 MB, whole along the shorter side."""
+class PaperArray(_ShapeOnly, Source):
+    """A made-up float32 array in chunks of about 8 MB, complete along the shorter side."""
 
     def __init__(self, name: str, shape: tuple[int, int]):
         self.name, self.dtype = name, np.dtype(np.float32)
@@ -72,7 +71,7 @@ class PaperArray(_Paper, Source):
         self.chunks = (length, shape[1]) if short == 0 else (shape[0], length)
 
     def read_block(self, outer_samples: slice, outer_features: slice) -> tuple[Array, int]:
-        """Copy what was made up, as if it came from a file, into a buffer that is used again."""
+        """Copy made-up values to a scratch buffer, as if they were read."""
         if self._made is None:
             self._made = np.random.default_rng(0).standard_normal(MADE_UP_BYTES // 4 + 1, np.float32)
         shape = outer_samples.stop - outer_samples.start, outer_features.stop - outer_features.start
@@ -84,7 +83,7 @@ class PaperArray(_Paper, Source):
         return out, out.nbytes
 
     def fingerprint(self) -> str:
-        """Hash of the shape."""
+        """Return a hash of the shape."""
         return digest("paper", self.shape)
 
 
@@ -94,6 +93,6 @@ def like(source: Source, shape: tuple[int, int]) -> Source:
 
 
 def on_paper(path: str, shape: tuple[int, int], filter: Filter | None = None) -> Source:
-    """Return a source of this shape with no data behind it: genotypes if the path names them, else float32."""
+    """Return a source of this shape: genotypes if the suffix is theirs, else float32."""
     genotypes = path.endswith(genotype_suffixes())
     return PaperGenotypes(path, shape, filter) if genotypes else PaperArray(path, shape)

@@ -184,10 +184,7 @@ def read_table(path: Path, ids: Ids) -> Table:
     rows = _read_cells(path)
     column = _id_column(path, rows, ids)
     names, rows = _header(rows, column, set(ids.names))
-    family = next((i for i, name in enumerate(names) if name.lower().lstrip("#") in FAMILY_NAMES), None)
-    if family is None and ids.families is not None and column > 0:
-        # Families without a header are next to the ids.
-        family = column - 1 if rows[column - 1].head(HEAD).isin(ids.families).mean() > 0.5 else None
+    family = _family_column(names, rows, column, ids)
     by_family = len(set(ids.names)) < len(ids.names)
     if by_family and (family is None or ids.families is None):
         twice = Counter(ids.names).most_common(1)[0][0]
@@ -268,6 +265,14 @@ def _id_column(path: Path, rows: pandas.DataFrame, ids: Ids) -> int:
         example = " ".join(rows.iloc[min(1, len(rows) - 1)])
         raise InputError(f"{path}: has no sample id like {ids.names[0]!r}; its lines are like {example!r}")
     return best
+
+
+def _family_column(names: list[str], rows: pandas.DataFrame, column: int, ids: Ids) -> int | None:
+    """Return the column of families: by its name, or before the ids if most of its cells are families."""
+    named = next((i for i, name in enumerate(names) if name.lower().lstrip("#") in FAMILY_NAMES), None)
+    if named is not None or ids.families is None or column == 0:
+        return named
+    return column - 1 if rows[column - 1].head(HEAD).isin(ids.families).mean() > 0.5 else None
 
 
 def _header(rows: pandas.DataFrame, column: int, known: set[str]) -> tuple[list[str], pandas.DataFrame]:

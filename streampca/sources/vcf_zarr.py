@@ -16,7 +16,7 @@ import zarr
 
 from streampca._typing import Array
 from streampca.errors import DAMAGED, InputError, opening
-from streampca.sources.genotypes import TEXT, GenotypeSource, VariantSource, check_duplicates, packed_width
+from streampca.sources.genotypes import TEXT, GenotypeSource, VariantSource, check_duplicates, compiled, packed_width
 from streampca.sources.scratch import scratch
 from streampca.sources.zarr_arrays import ZarrArray, ZarrGroup, ZarrSource, check_array, check_size, place_of
 
@@ -82,13 +82,11 @@ class VcfZarrSource(GenotypeSource):
 
     def _pack(self, start: int, stop: int, out: Array) -> int:
         """Pack variants of one row of chunks, one chunk in memory at a time; returns the bytes fetched."""
-        from streampca.sources.packed import pack_alleles
-
         n_bytes = 0
         for first in range(0, self._n_stored, self._unit[1]):
             last = min(first + self._unit[1], self._n_stored)
             calls, fetched = self._calls.read_block(slice(start, stop), slice(first, last))
-            pack_alleles(calls.astype(self._dtype, copy=False), first, out)
+            compiled().pack_alleles(calls.astype(self._dtype, copy=False), first, out)
             n_bytes += fetched
         return n_bytes
 

@@ -100,8 +100,15 @@ def _labelled(array: ZarrArray, group: ZarrGroup | None, options: OpenOptions) -
     coded = _is_coded(array)
     if "sample" in dims and options.sample_dims is None and not coded and not _has_labels(group, dims):
         return plain
+    # xarray is slow to import, and arrays without labels do not need it.
+    from streampca.sources.zarr_labels import with_labels
+
+    check_block_count(array)
+    for vector in _vectors(group):
+        # xarray reads labels completely when it opens the group.
+        check_size(vector)
     with opening(plain.name):
-        labelled = _with_labels(array, group, dims)
+        labelled = with_labels(array, group, dims)
         axes = split_axes(labelled, options.sample_dims)
         if coded or axes[0].dims + axes[1].dims != dims:
             return labelled_source(labelled, options.sample_dims, plain)
@@ -138,27 +145,3 @@ def _vectors(group: ZarrGroup | None) -> list[ZarrArray]:
 def _has_labels(group: ZarrGroup | None, dims: tuple[str, ...]) -> bool:
     """Whether a group has labels of the dimensions; if not, xarray need not be imported."""
     return any({*dimension_names(other)} & {*dims} for other in _vectors(group))
-
-
-def _with_labels(array: ZarrArray, group: ZarrGroup | None, dims: tuple[str, ...]) -> Any:
-    """Return an array as a DataArray on Dask, with the coordinates of its group if xarray can read them."""
-    # xarray is slow to import, and arrays without labels do not need it.
-    import dask.array
-    import xarray
-    from xarray.backends import ZarrStore
-
-    check_block_count(array)
-    for vector in _vectors(group):
-        # xarray reads labels completely when it opens the group.
-        check_size(vector)
-    try:
-        if group is not None:
-            masked = group.metadata.zarr_format == 2
-            store = ZarrStore(group, mode="r", use_zarr_fill_value_as_mask=masked)
-            return xarray.open_dataset(store, chunks={})[array.path.rpartition("/")[2]]
-    except InputError:
-        raise
-    except DAMAGED:
-        pass
-    lazy: Any = dask.array
-    return xarray.DataArray(lazy.from_zarr(array), dims=dims)

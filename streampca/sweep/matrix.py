@@ -250,7 +250,7 @@ class Matrix:
     def _packed_tiles(self, start: int, stop: int, length: int, with_gaps: bool, with_exact: bool) -> Iterator[Tile]:
         """Yield tiles made straight from packed genotypes: each code has its value, a missing call the mean's, zero."""
         # numba takes a moment to load, and other sources do without it.
-        from streampca.sources.packed import DOSAGES, MISSING, count_codes, count_missing, decode, list_missing
+        from streampca.sources.packed import DOSAGES, MISSING_CODE, count_codes, count_missing, decode, list_missing
 
         n_samples = self.source.shape[0]
         for slab_start in range(start, stop, self.slab_length):
@@ -266,7 +266,7 @@ class Matrix:
                 if self.missing == "error" and gappy.any():
                     sample = int((missing > 0).argmax())
                     codes = packed[:, sample // 4] >> 2 * (sample % 4) & 3
-                    first = (sample, slab_start + int((codes == MISSING).argmax()))
+                    first = (sample, slab_start + int((codes == MISSING_CODE).argmax()))
                     defects = Defects(int(moments.missing.sum()), 0, first)
             else:
                 scaling = self.scaling.take(slice(slab_start, slab_stop))

@@ -263,23 +263,23 @@ def test_what_cannot_be_converted(tmp_path):
     with pytest.raises(InputError, match="is not a folder"):
         convert_images(tmp_path / "none", tmp_path / "out.zarr")
     (tmp_path / "in").mkdir()
-    with pytest.raises(InputError, match="no image can be read, of 0 files"):
+    with pytest.raises(InputError, match="none of 0 files is an image"):
         convert(tmp_path / "in", tmp_path / "out.zarr")
     (tmp_path / "in/a.png").write_text("none")
-    with pytest.raises(InputError, match="no image can be read, of 1 files"):
+    with pytest.raises(InputError, match="none of 1 files is an image"):
         convert(tmp_path / "in", tmp_path / "out.zarr")
     with pytest.raises(InputError, match="size, grey is for folders of images"):
         convert(tmp_path / "study.bed", tmp_path / "out.vcz", size=(4, 4), crop=False, grey=False, labels=None)
     with pytest.raises(InputError, match="height and width"):
         convert_images(tmp_path / "in", tmp_path / "out.zarr", size=(4, 0))
-    with pytest.raises(InputError, match="labels are in one column; person, age are 2"):
+    with pytest.raises(InputError, match="labels must be one column, got person, age"):
         convert_images(tmp_path / "in", tmp_path / "out.zarr", labels="people.tsv:person,age")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in"]
 
 
 def test_images_that_memory_does_not_hold_are_refused(tmp_path):
     simulate_faces(tmp_path / "people", 1, 2, size=16)
-    with pytest.raises(InputError, match="size 999999 x 999999 cannot be used: images take .* give a smaller size"):
+    with pytest.raises(InputError, match="size 999999 x 999999 is too large: each image takes .* give a smaller size"):
         convert_images(tmp_path / "people", tmp_path / "out.zarr", size=(999_999, 999_999))
     assert [path.name for path in tmp_path.iterdir()] == ["people"]
 

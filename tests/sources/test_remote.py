@@ -210,14 +210,14 @@ WRONG = {
         ["no credentials"],
     ),
     "unsigned": ({"AWS_NO_SIGN_REQUEST": "YES"}, "s3://bucket/x.zarr", ["access was denied", "AWS_ACCESS_KEY_ID"]),
-    "bucket": ({}, "s3://no-such-bucket/x.zarr", ["no such bucket", "AWS_ENDPOINT_URL"]),
+    "bucket": ({}, "s3://no-such-bucket/x.zarr", ["bucket does not exist", "AWS_ENDPOINT_URL"]),
     "server": ({"AWS_ENDPOINT_URL": "http://127.0.0.1:{port}"}, "s3://bucket/x.zarr", ["no answer", "http://127.0.0.1"]),
     "host": ({"AWS_ENDPOINT_URL": "http://host.invalid"}, "s3://bucket/x.zarr", ["no answer", "http://host.invalid"]),
-    "address": ({"AWS_ENDPOINT_URL": "localhost:8333"}, "s3://bucket/x.zarr", ["AWS_ENDPOINT_URL is no address"]),
-    "port": ({"AWS_ENDPOINT_URL": "http://localhost:x"}, "s3://bucket/x.zarr", ["AWS_ENDPOINT_URL is no address"]),
-    "line break": ({"AWS_ACCESS_KEY_ID": "key\n"}, "s3://bucket/x.zarr", ["AWS_ACCESS_KEY_ID has"]),
-    "no bucket": ({}, "s3:///x.zarr", ["names no bucket"]),
-    "dots": ({}, "s3://bucket/../x.zarr", ["is no URL of a store"]),
+    "address": ({"AWS_ENDPOINT_URL": "localhost:8333"}, "s3://bucket/x.zarr", ["AWS_ENDPOINT_URL is not an address"]),
+    "port": ({"AWS_ENDPOINT_URL": "http://localhost:x"}, "s3://bucket/x.zarr", ["AWS_ENDPOINT_URL is not an address"]),
+    "line break": ({"AWS_ACCESS_KEY_ID": "key\n"}, "s3://bucket/x.zarr", ["AWS_ACCESS_KEY_ID contains"]),
+    "no bucket": ({}, "s3:///x.zarr", ["has no bucket"]),
+    "dots": ({}, "s3://bucket/../x.zarr", ["is not the URL of a store"]),
     "nothing": ({}, "s3://bucket/nothing.zarr", ["not a Zarr array or group"]),
     "profile": ({"AWS_PROFILE": "nosuch"}, "s3://bucket/x.zarr", ["AWS_PROFILE", "nosuch"]),
     "no keys in profile": (
@@ -403,8 +403,8 @@ def test_upload_refuses_what_is_there(s3, url, result, data):
 @pytest.mark.usefixtures("s3")
 @pytest.mark.parametrize(
     ("where", "told"),
-    [("s3://bucket", "whole bucket"), ("s3://bucket/", "whole bucket"), ("memory://x/y", "not written there"),
-     ("http://127.0.0.1/x", "not written there")],
+    [("s3://bucket", "whole bucket"), ("s3://bucket/", "whole bucket"), ("memory://x/y", "cannot be written"),
+     ("http://127.0.0.1/x", "cannot be written")],
 )  # fmt: skip
 def test_upload_refuses_where_it_cannot_write(result, where, told):
     with pytest.raises(InputError, match=told):

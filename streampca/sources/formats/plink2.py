@@ -13,7 +13,7 @@ import numpy as np
 from streampca._typing import Array
 from streampca.errors import InputError
 from streampca.sources.formats.plink1 import check_no_variable, open_binary, read_bim, read_fam
-from streampca.sources.genotypes import CHUNK, TEXT, GenotypeSource, check_duplicates, packed_width
+from streampca.sources.genotypes import CHUNK, TEXT, GenotypeSource, check_duplicates, compiled, packed_width
 from streampca.sources.registry import OpenOptions, register
 from streampca.sources.scratch import scratch
 
@@ -83,9 +83,6 @@ class PgenSource(GenotypeSource):
 
     def read_stored(self, start: int, stop: int) -> tuple[Array, int]:
         """Read a range of variants, one chunk at a time."""
-        # numba is slow to import, and opening a file does not need it.
-        from streampca.sources.packed import pack
-
         reader = self._reader()
         out = scratch("packed", (stop - start, packed_width(self._n_stored)), np.uint8)
         for first in range(start, stop, CHUNK):
@@ -97,7 +94,7 @@ class PgenSource(GenotypeSource):
                 raise _unreadable(self._path, error) from error
             # Copies of REF become copies of ALT; a missing call, -9, becomes 11, whose last two bits mean missing.
             np.subtract(2, calls, out=calls)
-            pack(calls, out[first - start : last - start])
+            compiled().pack(calls, out[first - start : last - start])
         return out, out.nbytes
 
     def stamp(self) -> tuple[object, ...]:

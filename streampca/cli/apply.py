@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from streampca import run
 from streampca.cli.options import (
     data_flags,
     given_options,
@@ -31,15 +32,11 @@ def apply_result(
     memory: str | None, threads: int | None, quiet: bool, more: dict[str, Any], **values: Any,
 ) -> ApplyTask:  # fmt: skip
     """Run the task that applies a result; return it."""
-    # The driver loads Dask and NumPy; --help does not wait for them.
-    from streampca.run.apply import ApplyTask
-    from streampca.run.driver import run
-
     data = Data.of({"path": source, **given_options(values).get("data", {})})
     engine = Threads.of({"memory_limit": memory, "threads": threads})
-    task = ApplyTask(verb, result, data, out, overwrite=overwrite, engine=engine, **more)
+    task = run.ApplyTask(verb, result, data, out, overwrite=overwrite, engine=engine, **more)
     with shown_progress(quiet) as progress:
-        run(task, only_resume=only_resume, fresh=fresh, progress=progress)
+        run.run(task, only_resume=only_resume, fresh=fresh, progress=progress)
     return task
 
 

@@ -1,33 +1,20 @@
-"""The command that assigns samples to classes."""
+"""The command `assign`."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+from click.core import ParameterSource
 
-from streampca.cli.options import existing, together
-from streampca.cli.printing import print_pairs
-from streampca.errors import InputError, opening
-from streampca.files import table_cell
+from streampca import run
+from streampca.cli.options import FlagCommand, existing, together
+from streampca.errors import InputError
 
-if TYPE_CHECKING:
-    import xarray
-
-    from streampca.models.assign import Assignment
-    from streampca.sources.tables import Ids
-
-# Classes whose table fits a terminal; of more, those that are taken for others are listed, the worst first.
-MOST_SHOWN = 15
-MOST_LISTED = 20
-# Rows whose text is in memory at a time.
-WRITE_ROWS = 4096
-# Options that one method alone reads.
+# Options that only one method reads.
 OF_METHODS = {"neighbours": "nn", "bandwidth": "kde", "groups": "gmm", "max_groups": "gmm"}
-ENDINGS = (".pca", ".ppca", ".fa", ".kpca", ".scores")
 
 method_options = together(
     click.option(
@@ -52,7 +39,9 @@ method_options = together(
 )
 
 
-@click.command(epilog="Example: streampca assign study.pca.zarr --labels pops.tsv:population --method kde")
+@click.command(
+    cls=FlagCommand, epilog="Example: streampca assign study.pca.zarr --labels pops.tsv:population --method kde"
+)
 @click.argument("result", type=existing)
 @click.option("--labels", help="Table with ids and labels, as pops.tsv or pops.tsv:COLUMN.  [default: those in RESULT]")
 @method_options
@@ -77,223 +66,22 @@ def assign(
     seen it, and what the accuracy that is printed is about. For samples that may be of other classes, nn and kde are
     better than nb, whose wide classes take in empty places around them.
     """
-    from streampca.files import text_paths
-    from streampca.models.assign import Choice
-    from streampca.models.assign import assign as assigned_to
-    from streampca.results.store import load
-    from streampca.sources.tables import ids_of
-
-    _refuse_unread(options)
+    _check_read(options)
     if far is not None and new is None:
-        raise InputError("--far is for new samples; give these by --new, or leave it out")
-    choice = Choice(**options)
-    target = text_paths(out or _beside(new or result), ("",), overwrite)[0]
-    fitted = load(result)
-    scores = _scores(fitted, result, components)
-    names, note = _labels(fitted, result, labels, needed=choice.method != "gmm")
-    others = None if new is None else _open_scores(new, fitted)
-    judged = fitted if others is None else others
-    found = assigned_to(
-        scores,
-        names,
-        choice,
-        None if others is None else _scores(others, new, components),
-        None if others is None else _far(others, new, far),
-    )
-    given = names if others is None else _labels_in(others)
-    _write(target, ids_of(judged), given, found, held_out=others is None)
-    if as_json:
-        facts = {"assigned": str(target), "n_samples": len(found.assigned), "labels": note, **found.facts()}
-        click.echo(json.dumps(facts))
-    else:
-        _print(found, note)
-        _print_none(found, None if others is not None else names)
-        click.echo(f"table: {target}")
+        raise InputError("--far is for new samples; add --new, or remove it")
+    target, _, lines, facts = run.assign_samples(
+        result, options, labels=labels, n_components=components, new=new, far=far, out=out,
+        overwrite=overwrite,
+    )  # fmt: skip
+    for line in [json.dumps(facts)] if as_json else [*lines, f"table: {target}"]:
+        click.echo(line)
 
 
-def _refuse_unread(options: dict[str, Any]) -> None:
-    """Refuse options that were given and that the method does not read."""
-    from click.core import ParameterSource
-
+def _check_read(options: dict[str, Any]) -> None:
+    """Raise if an option was given that the method does not read."""
     context = click.get_current_context()
     for name, method in OF_METHODS.items():
         given = context.get_parameter_source(name) is not ParameterSource.DEFAULT
         if given and options["method"] != method:
             option = f"--{name.replace('_', '-')}"
-            raise InputError(f"{option} is for --method {method}, not {options['method']}; leave it out")
-
-
-def _beside(path: Path) -> Path:
-    """Return NAME.assigned.tsv for NAME.pca.zarr or NAME.scores.zarr, beside it."""
-    name = path.name.removesuffix(".zarr")
-    ending = next((ending for ending in ENDINGS if name.endswith(ending)), "")
-    return path.with_name(name.removesuffix(ending) + ".assigned.tsv")
-
-
-def _open_scores(path: Path, fitted: xarray.Dataset) -> xarray.Dataset:
-    """Open the scores of new samples on the components of a result."""
-    from streampca.results.store import fit_id, load_scores
-
-    new = load_scores(path)
-    if new.sizes["component"] != fitted.sizes["component"]:
-        raise InputError(
-            f"{path}: has scores on {new.sizes['component']} components, the result on {fitted.sizes['component']}; "
-            "project the samples on this result"
-        )
-    # Earlier versions did not say of which fit scores are.
-    if new.attrs.get("fit", fit_id(fitted)) != fit_id(fitted):
-        raise InputError(
-            f"{path}: has scores on the components of another fit, {new.attrs.get('result')}; project the samples on "
-            "this result"
-        )
-    return new
-
-
-def _scores(dataset: xarray.Dataset, path: Path | None, components: int | None) -> Any:
-    """Return scores on the first components, n x m."""
-    import numpy as np
-
-    if "scores" not in dataset:
-        raise InputError(f"{path}: holds no scores; make it with `streampca pca`, `ppca` or `kpca`")
-    k = dataset.sizes["component"]
-    if components is not None and components > k:
-        raise InputError(f"{path}: has {k} components, not {components}; give --components {k} or fewer")
-    with opening(str(path), "read", "make it again"):
-        values = dataset["scores"].transpose(..., "component").values
-    if not np.isfinite(values).all():
-        raise InputError(f"{path}: has scores that are no numbers; make it again")
-    return values.reshape(-1, k)[:, :components]
-
-
-def _labels(
-    fitted: xarray.Dataset, path: Path, labels: str | None, needed: bool
-) -> tuple[Any, str | None]:  # fmt: skip
-    """Return a label for each sample, "" where there is none, and how the table matched; None if there are none."""
-    from streampca.sources.tables import ids_of, read_table, split_column
-
-    if labels is None:
-        inside = _labels_in(fitted)
-        if inside is None and needed:
-            raise InputError(f"{path}: holds no labels; give a table by --labels, or use --method gmm")
-        return inside, None
-    table_path, columns = split_column(labels)
-    if len(columns) > 1:
-        raise InputError(f"labels are in one column; {', '.join(columns)} are {len(columns)}")
-    table = read_table(table_path, ids_of(fitted))
-    return table.label(columns[0] if columns else None), table.note
-
-
-def _labels_in(dataset: xarray.Dataset) -> Any:
-    """Return the labels that samples have in a store, as images do; None if they have none."""
-    dims = tuple(dim for dim in dataset["scores"].dims if dim != "component")
-    if "label" not in dataset.coords or dataset["label"].dims != dims:
-        return None
-    return [str(label) for label in dataset["label"].values.ravel().tolist()]
-
-
-def _far(new: xarray.Dataset, path: Path | None, far: float | None) -> Any:
-    """Tell which samples are far from the components; None where their distance is not known."""
-    import numpy as np
-
-    from streampca.results.apply import FAR, RESOLVED
-
-    typical = new.attrs.get("typical_distance")
-    if "distance" not in new or typical is None:
-        if far is not None:
-            raise InputError(
-                f"{path}: holds no distances, which `project` gives on results of pca alone; leave out --far, or "
-                "project the samples anew"
-            )
-        return None
-    distance = new["distance"].values.ravel()
-    # Components that leave nothing over have distances of rounding errors alone.
-    length = np.hypot(distance, np.linalg.norm(_scores(new, None, None), axis=1))
-    return distance > np.maximum((FAR if far is None else far) * float(typical), RESOLVED * length)
-
-
-def _write(path: Path, ids: Ids, given: Any, found: Assignment, held_out: bool) -> None:
-    """Write the table, a line for each sample."""
-    from streampca.files import writing_text
-
-    columns: dict[str, Any] = {"id": ids.names} if ids.families is None else {"FID": ids.families, "IID": ids.names}
-    columns |= {"label": [""] * len(ids.names) if given is None else given, "assigned": found.assigned}
-    columns |= {"probability": found.probability}
-    columns |= {"distance": -found.density} if found.method == "nn" else {"log_density": found.density}
-    if held_out and found.held_out is not None:
-        columns["held_out"] = found.held_out
-    columns |= {f"p_{name}": found.probabilities[:, i] for i, name in enumerate(found.classes)}
-    with writing_text(path) as file:
-        file.write("\t".join(map(table_cell, columns)) + "\n")
-        for start in range(0, len(ids.names), WRITE_ROWS):
-            parts = (map(table_cell, values[start : start + WRITE_ROWS]) for values in columns.values())
-            file.writelines("\t".join(row) + "\n" for row in zip(*parts, strict=True))
-
-
-def _print(found: Assignment, note: str | None) -> None:
-    """Print how right the model is, and which classes it takes for which."""
-    pairs = [] if note is None else [("labels", note)]
-    many = "groups" if found.method == "gmm" else "classes"
-    details = "".join(
-        f", {name} {found.details[name]:.6g}" for name in ("neighbours", "bandwidth") if name in found.details
-    )
-    if found.method == "gmm":
-        details = f", {found.details['covariances']} covariances"
-    labelled = "" if found.method == "gmm" else f" of {found.n_labelled} labelled samples"
-    pairs.append(("method", f"{found.method}, {len(found.classes)} {many}{labelled}{details}"))
-    if found.accuracy is not None:
-        pairs += [
-            ("accuracy", f"{found.accuracy:.2%} of {found.n_judged} held out, in {found.folds} parts"),
-            ("balanced", f"{found.balanced_accuracy:.2%}, the mean over classes"),
-        ]
-    if found.rand_index is not None:
-        pairs.append(("agreement", f"{found.rand_index:.4f}, adjusted Rand index of groups and labels"))
-    print_pairs(pairs)
-    if found.confusion is not None and found.confusion.any():
-        click.echo("labels in rows, groups in columns" if found.method == "gmm" else "labels in rows, held out:")
-        for line in confusion_lines(found):
-            click.echo(line)
-    for text in found.notes:
-        click.echo(f"note: {text}")
-
-
-def _print_none(found: Assignment, given: Any) -> None:
-    """Print how many samples are in no class: of new ones, of those without a label, or of all that are in groups."""
-    from streampca.models.assign import NONE
-
-    assigned, which = found.assigned, "samples" if found.method == "gmm" else "new samples"
-    if given is not None and found.method != "gmm":
-        assigned, which = assigned[[not label for label in given]], "samples without a label"
-    if len(assigned):
-        click.echo(f"{NONE}: {int((assigned == NONE).sum())} of {len(assigned)} {which}")
-
-
-def confusion_lines(found: Assignment) -> Iterator[str]:
-    """Yield labels in rows, what held-out samples were assigned to in columns; or the worst, where there are many."""
-    assert found.confusion is not None
-    columns = [*(name.removeprefix("group ") if found.method == "gmm" else name for name in found.classes), "none"]
-    if max(len(columns), len(found.rows)) > MOST_SHOWN + 1:
-        yield from _worst(found, columns)
-        return
-    first = max(map(len, found.rows))
-    widths = [max(len(name), len(str(found.confusion[:, i].max()))) for i, name in enumerate(columns)]
-    yield "  ".join([" " * first, *(f"{name:>{width}}" for name, width in zip(columns, widths, strict=True))])
-    for name, counts in zip(found.rows, found.confusion, strict=True):
-        cells = (f"{count or '.':>{width}}" for count, width in zip(counts.tolist(), widths, strict=True))
-        yield "  ".join([f"{name:<{first}}", *cells])
-
-
-def _worst(found: Assignment, columns: list[str]) -> Iterator[str]:
-    """Yield the labels that are taken for others most often."""
-    import numpy as np
-
-    assert found.confusion is not None
-    counts = found.confusion.copy()
-    if found.method != "gmm":
-        np.fill_diagonal(counts, 0)
-    order = np.argsort(-counts.ravel(), kind="stable")[: int(np.count_nonzero(counts))]
-    for at in order[:MOST_LISTED].tolist():
-        row, column = divmod(at, counts.shape[1])
-        verb = "in group" if found.method == "gmm" else "taken for"
-        yield f"{found.rows[row]} {verb} {columns[column]}: {counts[row, column]} of {found.confusion[row].sum()}"
-    if len(order) > MOST_LISTED:
-        yield f"and {len(order) - MOST_LISTED} pairs more"
+            raise InputError(f"{option} is for --method {method}, not {options['method']}; remove it")

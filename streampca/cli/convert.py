@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from streampca import run
 from streampca.cli.options import FlagCommand, existing, shown_progress
 
 
@@ -23,13 +24,9 @@ def convert(
     quiet: bool,
 ) -> None:  # fmt: skip
     """Write SOURCE as the store OUT: .bed, .pgen, .vcf, .vcf.gz as VCF Zarr; a directory of images as an array."""
-    # Zarr and Pillow are slow to load.
-    from streampca.run.convert import convert as write
-    from streampca.run.images import parse_size
-
-    shape = None if size is None else parse_size(size)
+    shape = None if size is None else run.parse_size(size)
     with shown_progress(quiet) as progress:
-        done = write(
+        done = run.convert(
             source, out, overwrite=overwrite, progress=progress, size=shape, crop=crop, grey=grey, labels=labels
         )
     for line in done.lines() if done else ():

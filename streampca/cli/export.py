@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from streampca import run
 from streampca.cli.options import FlagCommand, existing
 
 
@@ -18,8 +19,5 @@ from streampca.cli.options import FlagCommand, existing
 @click.option("--overwrite", is_flag=True, help="Replace existing files.")
 def export(result: Path, form: str, out: Path | None, overwrite: bool) -> None:
     """Write RESULT as text: plink (.eigenvec, .eigenval, .eigenvec.var) or tsv (scores, loadings, components)."""
-    # NumPy and Zarr are slow to load.
-    from streampca.run.fit import write_export
-
-    for path in write_export(result, form, out, overwrite):
+    for path in run.write_export(result, form, out, overwrite):
         click.echo(str(path))

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from streampca import run
 from streampca.cli.options import (
     FlagCommand,
     configured,
@@ -64,15 +65,10 @@ def fit(
     blocks.setdefault("output", {})["path"] = str(out or f"{stem(source)}.{kind.name}.zarr")
     blocks.setdefault("model", {})["kind"] = kind.name
     config = configured(blocks)
-    # The plan and the driver load Dask and NumPy; --help and invalid flags do not wait for them.
-    from streampca.run.costs.predict import plan_config
-    from streampca.run.driver import run
-    from streampca.run.fit import FitTask
-
     if plan:
-        print_plan(plan_config(config)[0], as_json)
+        print_plan(run.plan_config(config)[0], as_json)
         return
-    task = FitTask(config)
+    task = run.FitTask(config)
     with shown_progress(quiet) as progress:
-        path = run(task, only_resume=only_resume, fresh=fresh, progress=progress)
+        path = run.run(task, only_resume=only_resume, fresh=fresh, progress=progress)
     print_result(path, as_json, task.arrays, task.attributes)

@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
+from streampca import run
 from streampca.cli.options import FlagCommand, data_flags, given_options
 from streampca.cli.printing import print_pairs, print_result
-from streampca.results.kind import kind_names
 from streampca.run.config.blocks import Data
 
 
@@ -20,28 +20,11 @@ from streampca.run.config.blocks import Data
 @data_flags
 def info(path: str, as_json: bool, **values: Any) -> None:
     """Describe PATH: a result, or data and their layout."""
-    # Zarr and xarray are slow to load.
-    from streampca.results.store import kind_at
-    from streampca.sources import open_source
-    from streampca.sweep.memory import show_bytes
-
-    if kind_at(Path(path)) in kind_names():
+    blocks = given_options(values)
+    facts = run.describe(Data.of({"path": path, **blocks.get("data", {})}))
+    if facts is None:
         print_result(Path(path), as_json)
-        return
-    asked = Data.of({"path": path, **given_options(values).get("data", {})})
-    data = open_source(
-        path, variable=asked.variable, sample_dims=asked.sample_dims, missing_chunks=asked.missing_chunks
-    )
-    facts = {
-        "source": data.name,
-        "samples": f"{data.shape[0]} ({', '.join(data.samples.dims)})",
-        "features": f"{data.shape[1]} ({', '.join(data.features.dims)})",
-        "type": str(data.dtype),
-        "size": show_bytes(data.n_bytes),
-        "chunks": f"{data.chunks[0]} x {data.chunks[1]}",
-        "fingerprint": data.fingerprint(),
-    }
-    if as_json:
-        click.echo(json.dumps(facts | {"shape": list(data.shape), "n_bytes": data.n_bytes}))
-        return
-    print_pairs(list(facts.items()))
+    elif as_json:
+        click.echo(json.dumps(facts))
+    else:
+        print_pairs([(name, text) for name, text in facts.items() if isinstance(text, str)])

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 
+from streampca import run
 from streampca.cli.options import FlagCommand, existing, stem
-from streampca.cli.report import labels_option, read_labels
+from streampca.cli.report import labels_option
 from streampca.errors import InputError
-
-if TYPE_CHECKING:
-    import xarray
-
-    from streampca.sources.tables import Table
 
 FIGURES = ["overview", "scores", "scree", "certificates", "error", "loadings", "components"]
 
@@ -28,34 +23,12 @@ FIGURES = ["overview", "scores", "scree", "certificates", "error", "loadings", "
 @click.option("--overwrite", is_flag=True, help="Replace an existing file.")
 def plot(result: str, figure: str, labels: str | None, pcs: str | None, out: Path | None, overwrite: bool) -> None:
     """Draw a figure of RESULT for print; components are images or maps."""
-    # matplotlib and xarray are slow to load.
-    from streampca.report import check_picture, draw_figure
-    from streampca.results.store import load
-
     pair = _pair(figure, pcs)
     if labels is not None and figure not in ("overview", "scores"):
         raise InputError(f"--labels are not shown in the figure {figure}; remove it, or draw scores")
     target = out or Path(f"{stem(result)}.{figure}.png")
-    check_picture(target)
-    if target.exists() and not overwrite:
-        raise InputError(f"{target}: exists already; choose another --out or add --overwrite")
-    fitted = load(result)
-    table, names = read_labels(fitted, labels)
-    name, values = _column(fitted, table, names)
-    draw_figure(fitted, figure, target, values=values, name=name, pair=pair)
+    run.draw(result, figure, target, labels=labels, pair=pair, overwrite=overwrite)
     click.echo(f"picture: {target}")
-
-
-def _column(result: xarray.Dataset, table: Table | None, names: list[str]) -> tuple[str, Any]:
-    """Return name and values of the column that samples are coloured by; nothing if there is none."""
-    if table is not None:
-        texts = [name for name, values in table.columns.items() if values.dtype.kind not in "fM"]
-        name = (names or texts[-1:] or list(table.columns)[-1:] or [""])[0]
-        return name, table.columns.get(name)
-    if "label" in result.coords and "scores" in result and result["label"].dims == result["scores"].dims[:1]:
-        # NumPy converts its variable-width text to fixed width only through objects.
-        return "label", result["label"].values.astype(object).astype(str)
-    return "", None
 
 
 def _pair(figure: str, text: str | None) -> tuple[int, int]:

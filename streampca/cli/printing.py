@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
+from streampca import run
 from streampca.errors import redacted
-from streampca.results.kind import kind_of
 
 
 def print_pairs(pairs: list[tuple[str, str]]) -> None:
@@ -35,19 +35,11 @@ def print_result(
     attributes: Mapping[str, Any] | None = None,
 ) -> None:
     """Print the summary of a result: of the fit that was just made, or of the store."""
-    # The summary of a fit needs no xarray, which is slow to load.
-    from streampca.results.summary import notes_of
-
-    if arrays is None or not attributes:
-        from streampca.results.store import load
-
-        result = load(path)
-        arrays, attributes = {str(name): variable.values for name, variable in result.variables.items()}, result.attrs
-    summary = kind_of(attributes["kind"]).function("summary")(arrays, attributes)
+    summary, notes = run.summarise(path, arrays, attributes)
     path = redacted(str(path))
     if as_json:
         click.echo(json.dumps({"result": path, **summary.facts}))
         return
-    for line in [*summary.table, *summary.lines, *(f"note: {note}" for note in notes_of(attributes))]:
+    for line in [*summary.table, *summary.lines, *(f"note: {note}" for note in notes)]:
         click.echo(line)
     click.echo(f"result: {path}")

@@ -36,8 +36,6 @@ def project(
     count = f"{task.source.shape[0]}, on {task.fitted.sizes['component']} components of {result}"
     pairs = [("samples", count + (f", projection {facts['projection']}" if "projection" in facts else ""))]
     if "n_far" in facts:
-        from streampca.results.apply import FAR  # loaded already, by the task
-
-        limit = f"{FAR:g} times the typical distance {facts['typical_distance']:.4g} from the components"
+        limit = f"{facts['far']:g} times the typical distance {facts['typical_distance']:.4g} from the components"
         pairs.append(("far", f"{facts['n_far']}, more than {limit}"))
     print_summary(task, "scores", pairs, as_json)

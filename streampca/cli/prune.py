@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from streampca import run
 from streampca.cli.options import (
     FlagCommand,
     existing,
@@ -40,16 +41,12 @@ def prune(
 
     Writes NAME.prune.in and NAME.prune.out.
     """
-    # numba, which pruning needs, is slow to load.
-    from streampca.run.driver import run
-    from streampca.run.prune import PruneTask
-
     blocks = given_options(values)
     data, filter = Data.of({"path": source, **blocks.get("data", {})}), Filter.of(blocks.get("filter", {}))
     step = step if step is not None else 1 if window.lower().endswith("kb") else 5
-    task = PruneTask(data, filter, out or Path(stem(source)), overwrite=overwrite, window=window, step=step, r2=r2)
+    task = run.PruneTask(data, filter, out or Path(stem(source)), overwrite=overwrite, window=window, step=step, r2=r2)
     with shown_progress(quiet) as progress:
-        run(task, only_resume=only_resume, fresh=fresh, progress=progress)
+        run.run(task, only_resume=only_resume, fresh=fresh, progress=progress)
     if task.kept is not None:
         click.echo(f"{int(task.kept.sum())} of {task.kept.size} variants kept")
     for path in task.paths:

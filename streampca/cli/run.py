@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from streampca import run as work
 from streampca.cli.options import FlagCommand, shown_progress
 from streampca.cli.printing import print_plan, print_result
 from streampca.run.config import load
@@ -30,16 +31,10 @@ def run(
     SIGTERM, SIGUSR1 and Ctrl-C save the work so far and exit with code 75; a second Ctrl-C exits at once.
     """
     asked = load(config, [*settings, *(["output.overwrite=true"] if overwrite else [])])
-    # The driver loads Dask and NumPy; invalid configurations do not wait for them.
     if plan:
-        from streampca.run.costs.predict import predict_costs
-
-        print_plan(predict_costs(asked), as_json)
+        print_plan(work.predict_costs(asked), as_json)
         return
-    from streampca.run import driver
-    from streampca.run.fit import FitTask
-
-    task = FitTask(asked)
+    task = work.FitTask(asked)
     with shown_progress(quiet, log_json) as progress:
-        path = driver.run(task, only_resume=only_resume, fresh=fresh, progress=progress)
+        path = work.run(task, only_resume=only_resume, fresh=fresh, progress=progress)
     print_result(path, as_json, task.arrays, task.attributes)

@@ -103,7 +103,7 @@ def project_linear(to: Application) -> dict[str, Any]:
         scores, squares = project(to.source, fitted, to.missing, to.memory_limit, to.progress)
     distance = distances(scores, squares)
     far = distance > np.maximum(FAR * typical, RESOLVED * np.sqrt(squares))
-    facts = {"typical_distance": typical, "n_far": int(far.sum())}
+    facts = {"typical_distance": typical, "far": FAR, "n_far": int(far.sum())}
     _save_scores(to, scores, facts, distance=distance)
     return facts
 

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import zarr
+
 from streampca.errors import InputError
 from streampca.files import table_cell, writing_text
 from streampca.progress import Progress
@@ -73,6 +76,10 @@ class ApplyTask(Task):
             return
         names, values, self.facts = self._apply(to, self.more.get("covariates"))
         _write_predictions(place / Path(self.output).name, self.source, names, values)
+
+    def written(self, name: str, count: int) -> Any:
+        """Return the first samples of an array of the finished output."""
+        return np.asarray(zarr.open_array(self.output, path=name, mode="r")[:count])
 
 
 def open_like(fitted: Any, data: Data, more: Mapping[str, Any]) -> Any:

@@ -11,13 +11,15 @@ from streampca.files import text_paths
 from streampca.progress import Progress, silent
 from streampca.results.export import FORMATS, export
 from streampca.results.fit import FitJob
+from streampca.results.kind import kind_of
 from streampca.results.store import load
+from streampca.results.summary import Summary, notes_of
 from streampca.run.config import Config
 from streampca.run.config.blocks import Data, Filter
 from streampca.run.task import Blocks, Expected, Task
 from streampca.sources import Source, open_source
 from streampca.sources.remote import is_url
-from streampca.sources.tables import Ids, Table, ids_of, read_table, source_ids, split_column
+from streampca.sources.tables import ids_of, read_labels, source_ids
 from streampca.sweep.memory import Budget
 
 
@@ -66,6 +68,15 @@ def export_prefix(result: Path) -> Path:
 def write_export(result: Path, form: str, prefix: Path | None, overwrite: bool) -> list[Path]:
     """Write a result as text, beside it unless a prefix is given."""
     return export(result, prefix or export_prefix(result), form=form, overwrite=overwrite)
+
+
+def summarise(path: str | Path, arrays: Any = None, attributes: Any = None) -> tuple[Summary, list[str]]:
+    """Return the summary of a result and its notes: of arrays and attributes of a fit, or of the store."""
+    if arrays is None or not attributes:
+        result = load(path)
+        arrays, attributes = {str(name): variable.values for name, variable in result.variables.items()}, result.attrs
+    summary: Summary = kind_of(attributes["kind"]).function("summary")(arrays, attributes)
+    return summary, notes_of(attributes)
 
 
 class FitTask(Task):
@@ -119,7 +130,7 @@ class FitTask(Task):
                 raise InputError("the format plink is for genotypes; use tsv")
         if output.report is not None:
             text_paths(Path(output.report), ("",), self.overwrite)
-            self._table(source_ids(self._data.samples))
+            read_labels(output.labels, source_ids(self._data.samples))
 
     def finish(self, place: Path, again: bool) -> None:
         """Write text files and page of the finished store."""
@@ -133,18 +144,9 @@ class FitTask(Task):
 
             text_paths(Path(output.report), ("",), overwrite)
             result = load(place)
-            table, colour = self._table(ids_of(result))
+            table, names = read_labels(output.labels, ids_of(result))
+            colour = next(iter(names), None)
             write_report(result, Path(output.report), table=table, colour=colour, overwrite=True)
-
-    def _table(self, ids: Ids) -> tuple[Table | None, str | None]:
-        """Read the sample table of the page, if there is one, and the column to show first."""
-        if self.config.output.labels is None:
-            return None, None
-        path, names = split_column(self.config.output.labels)
-        table = read_table(path, ids)
-        for name in names:
-            table.label(name)
-        return table, next(iter(names), None)
 
     @property
     def prefix(self) -> Path:

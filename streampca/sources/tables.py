@@ -174,6 +174,17 @@ def split_column(text: str) -> tuple[Path, list[str]]:
     return Path(path), [name for name in names.split(",") if name]
 
 
+def read_labels(text: str | None, ids: Ids) -> tuple[Table | None, list[str]]:
+    """Read the sample table that "pops.tsv" or "pops.tsv:pop,sex" names, and return it with the named columns."""
+    if text is None:
+        return None, []
+    path, names = split_column(text)
+    table = read_table(path, ids)
+    for name in names:
+        table.label(name)
+    return table, names
+
+
 def read_table(path: Path, ids: Ids) -> Table:
     """Read a table and put its rows in the order of samples.
 

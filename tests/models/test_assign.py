@@ -16,14 +16,14 @@ from sklearn.mixture import GaussianMixture
 from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_predict
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KernelDensity, KNeighborsClassifier
-from streampca.cli.labelling import MOST_SHOWN, confusion_lines
-from streampca.cli.labelling import assign as command
 
 from streampca import InputError
+from streampca.cli.assign import assign as command
 from streampca.models.assign import NONE, Assignment, Choice, assign
 from streampca.models.assign.classes import BANDWIDTHS, KernelClasses, scott
 from streampca.models.assign.records import threshold_of
 from streampca.results.store import save, scores_to_store
+from streampca.run.assign import MOST_SHOWN, confusion_lines
 from streampca.sources import Axis
 from streampca.sources.tables import Ids, ids_of, read_table
 

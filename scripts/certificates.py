@@ -649,7 +649,7 @@ def fit_fourier(trial: Trial) -> None:
     k = min(trial.count(10), options["n_landmarks"])
     trial.say(k=k, **options)
     model = streampca.KernelPCA(k, **options).fit(trial.stored(x))
-    phases = (x.astype(EXTENDED) - model._found.scaling.mean) @ model.landmarks_.T.astype(EXTENDED)
+    phases = (x.astype(EXTENDED) - model._fitted.scaling.mean) @ model.landmarks_.T.astype(EXTENDED)
     features = np.hstack([np.cos(phases), np.sin(phases)]) / np.sqrt(EXTENDED(phases.shape[1]))
     true = residuals(features - column_sums(features) / len(x), model.weights_.T, model.explained_variance_)
     trial.outcome.take(model, true, x.shape, None)

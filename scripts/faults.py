@@ -21,9 +21,11 @@ from zarr.codecs import BloscCodec, Crc32cCodec, GzipCodec, ZstdCodec
 
 from streampca import InputError, load
 from streampca.demos.simulate_genotypes import simulate_genotypes
+from streampca.models.pca.dataset import from_dataset
+from streampca.models.pca.fit import project
 from streampca.report import write_report
 from streampca.results.export import export
-from streampca.results.store import check_whole, components_in, load_arrays, project
+from streampca.results.store import check_whole, load_arrays
 from streampca.run.fit import Job, open_data
 from streampca.sources import open_source
 from streampca.sweep.checkpoint import Journal
@@ -274,7 +276,7 @@ def used(store: Path, path: Path, folder: Path, how: int) -> None:
     elif how == 1:
         write_report(load(store), folder / "page.html")
     else:
-        project(open_source(str(path)), components_in(load(store)), "error")
+        project(open_source(str(path)), from_dataset(load(store)), "error")
 
 
 def outcome(fault: Fault, seed: int, sound: dict[str, dict[str, bytes]]) -> str:

@@ -129,7 +129,7 @@ def closed_form(x, k):
 
 def model_of(estimator):
     """W, mu, noise of a fitted estimator without scaling."""
-    factors = estimator._found.factors
+    factors = estimator._fitted.factors
     return factors.W, estimator.mean_, factors.noise
 
 

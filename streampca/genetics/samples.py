@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 from streampca._typing import Array
 from streampca.errors import InputError
 from streampca.progress import logger
+from streampca.solvers.base import SamplesLeftOut
 from streampca.sources.base import Source
+
+Result = TypeVar("Result")
+
+
+def excluding_sparse(
+    source: Source, attempt: Callable[[Source, Array | None], Result]
+) -> tuple[Result, list[float], int]:
+    """Return attempt(source, None), or attempt(part, mask) if samples miss too many calls: of the part without them.
+
+    Also returns the seconds and bytes of the sweeps before a second attempt.
+    """
+    try:
+        return attempt(source, None), [], 0
+    except SamplesLeftOut as error:
+        full, seconds, bytes_read = error.full, error.seconds, error.bytes_read
+    # Not in the except block, which keeps the data of the first attempt in memory.
+    return attempt(without_sparse(source, full), full), seconds, bytes_read
 
 
 def without_sparse(source: Source, full: Array) -> Source:

@@ -1,32 +1,75 @@
-"""What all estimators share: opening what they are given, as scikit-learn checks it, and answering in kind."""
+"""Base classes of the estimators: opening data as scikit-learn checks it, fitted attributes, results, saving."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
-from typing import Any
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from streampca._typing import Array
 from streampca.errors import InputError
 from streampca.genetics.matching import Match, match_variants
+from streampca.models.dataset import Origin, as_dataset, axes_in
 from streampca.progress import logger
 from streampca.sources import Axis, Source, open_genotypes, open_source
 from streampca.sources.base import plain_axes
 from streampca.sweep.matrix import Defects
 from streampca.sweep.scaling import Scaling
 
-# Parameters of version 0.7 that have another name now.
-RENAMED = {"memory": "memory_limit", "target": "target_trace"}
+if TYPE_CHECKING:
+    import xarray
+
+# Parameters that had another name in version 0.7, in Python or in stores.
+RENAMED = {
+    "memory": "memory_limit",
+    "target": "target_trace",
+    "seed": "random_state",
+    "fit_inverse": "fit_inverse_transform",
+}
+# Fields of fitted records that all estimators show, each with an underscore at the end.
+SHARED = ("mean", "scale", "n_components", "n_samples", "converged", "advice", "notes", "n_sweeps")
 
 
-class Opener(BaseEstimator):  # type: ignore[misc]
-    """An estimator over sources: opens what it is given, as scikit-learn checks it."""
+class class_only(classmethod):  # type: ignore[type-arg]  # noqa: N801
+    """A class method that raises if it is called on an instance, whose parameters it would ignore."""
 
-    _labels: tuple[Axis, Axis] | None
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """Return the method bound to the class."""
+        if instance is not None:
+            name, method = type(instance).__name__, self.__func__.__name__
+            raise AttributeError(
+                f"{method} is a method of the class; call {name}.{method}(..., n_components=...) with the parameters"
+            )
+        return super().__get__(None, owner)
+
+
+class Estimator(BaseEstimator):  # type: ignore[misc]
+    """An estimator over sources.
+
+    Attributes
+    ----------
+    _fitted : the fitted record; `_dataset` is the module that makes a Dataset of it, `_shown` its fields that are
+        attributes of the estimator, besides those that all have.
+    _labels : the axes of samples and features; None if they have no labels.
+    _origin : name and fingerprint of the data.
+    _scores : of the fitted samples, if known.
+    _sample_dims : as given to `fit`.
+    """
+
+    _dataset: ModuleType
+    _shown: tuple[str, ...] = ()
+    _fitted: Any
+    _labels: tuple[Axis, Axis] | None = None
+    _origin: tuple[str, str] = ("", "")
+    _scores: Array | None = None
+    _sample_dims: Sequence[str] | None = None
 
     def __new__(cls, *args: Any, **parameters: Any) -> Any:  # noqa: ARG004
         """Reject names of version 0.7; scikit-learn reads the parameters from `__init__`."""
@@ -45,14 +88,13 @@ class Opener(BaseEstimator):  # type: ignore[misc]
         else:
             sample_dims = self._sample_dims
         if isinstance(X, (str, Source)) or hasattr(X, "__fspath__") or home in ("dask", "zarr", "xarray"):
-            fitted = not reset and getattr(self, "_found", None)
+            fitted = not reset and self.__dict__.get("_fitted")
             if fitted and fitted.genotypes and not isinstance(X, Source):
                 return open_genotypes(X, autosomes=False)
             source = open_source(X, sample_dims=sample_dims)
             if reset:
                 self.n_features_in_ = source.shape[1]
-                if hasattr(self, "feature_names_in_"):
-                    del self.feature_names_in_
+                self.__dict__.pop("feature_names_in_", None)
             return source
         array = validate_data(self, X, reset=reset, dtype="numeric", ensure_all_finite=False, ensure_min_samples=1)
         return open_source(array)
@@ -62,40 +104,121 @@ class Opener(BaseEstimator):  # type: ignore[misc]
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         return {**self.get_params(deep=False), "random_state": seed}
 
+    def _keep(self, fitted: Any, source: Source, labels: tuple[Axis, Axis], scores: Array | None = None) -> None:
+        """Keep a fitted record with its labels, and set the fitted attributes."""
+        self._fitted, self._labels, self._scores = fitted, labels, scores
+        self._origin = (source.name, source.fingerprint())
+        self._set_attributes()
 
-class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Opener):  # type: ignore[misc]
-    """An estimator that gives scores; `_found` is what a fit found, `_labels` the axes that it was fitted on."""
+    def _set_attributes(self) -> None:
+        """Set the fitted attributes from the fitted record."""
+        self._show(self._fitted, (*SHARED, *self._shown))
 
-    _found: Any
+    def _show(self, record: Any, names: tuple[str, ...]) -> None:
+        for name in names:
+            setattr(self, f"{name}_", getattr(record, name))
+        self.n_features_in_ = len(record.mean)
 
-    def _matched(self, source: Source) -> tuple[Source, Match]:
-        """Match the variants of genotypes to those fitted, by id and alleles."""
-        assert self._labels is not None
-        if not source.is_genotypes:
-            raise InputError("these components are of genotypes; give a genotype file or source")
-        labels = {name: np.asarray(values) for name, (_, values) in self._labels[1].coords.items()}
-        match = match_variants(labels, source)
-        logger.info("%s", match.note)
-        return source, match
+    @property
+    def result_(self) -> xarray.Dataset:
+        """The fitted model as a labelled Dataset with its provenance."""
+        check_is_fitted(self)
+        # The name of the kind is in `results.kinds` alone; models do not know it.
+        from streampca.results.kind import kind_of_estimator
 
-    def _labelled(self, scores: Any, restored: Callable[[Array], Array]) -> Any:
-        """Return labelled samples from labelled scores, by what makes samples of scores."""
-        import xarray
+        samples, features = self._labels or plain_axes((self.n_samples_, self.n_features_in_))
+        variables, coords = self._dataset.variables(self._fitted, samples, features, self._scores)
+        if not any(set(samples.dims) <= set(dims) for dims, _ in variables.values()):
+            coords = {name: coord for name, coord in coords.items() if name not in samples.coords}
+        parameters = {name: value for name, value in self.get_params().items() if name != "progress"}
+        attributes = self._dataset.attributes(
+            self._fitted, Origin(kind_of_estimator(type(self)).name, *self._origin, parameters)
+        )
+        attributes["sample_dims"] = json.dumps(self._sample_dims)
+        attributes["sample_sizes"] = json.dumps(dict(zip(samples.dims, samples.sizes, strict=True)))
+        if hasattr(self, "feature_names_in_"):
+            attributes["feature_names_in"] = json.dumps(self.feature_names_in_.tolist())
+        return as_dataset(variables, coords, attributes, self._dataset.LONG_NAMES)
 
-        dims = [dim for dim in scores.dims if dim != "component"]
-        flat = scores.transpose(*dims, "component")
-        features = (self._labels or plain_axes((1, len(self._found.mean))))[1]
-        values = restored(flat.values).reshape(*flat.shape[:-1], *features.sizes)
-        coords = {name: c for name, c in flat.coords.items() if "component" not in c.dims} | dict(features.coords)
-        return xarray.DataArray(values, dims=(*dims, *features.dims), coords=coords)
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Write the fitted model to a store, as the commands do; `streampca.load_model` returns it.
+
+        Parameters
+        ----------
+        path : of the store, a new directory.
+        overwrite : replace a result that exists.
+        """
+        # A convenience for users, against the direction of the layers.
+        from streampca.results.model import save_model
+
+        save_model(self.result_, Path(path), overwrite)
+
+    @classmethod
+    def _from_dataset(cls, dataset: xarray.Dataset) -> Self:
+        """Return the fitted estimator of a result."""
+        attributes, names = dataset.attrs, cls._get_param_names()
+        stored = json.loads(attributes["parameters"])
+        parameters = {RENAMED.get(name, name): value for name, value in stored.items()}
+        if not isinstance(parameters.get("random_state"), int):
+            parameters.pop("random_state", None)
+        model = cls(**{name: value for name, value in parameters.items() if name in names})
+        model._fitted, model._labels = cls._dataset.from_dataset(dataset), axes_in(dataset)
+        model._origin = (str(attributes["source"]), str(attributes.get("source_fingerprint", "")))
+        model._sample_dims = json.loads(attributes.get("sample_dims", "null")) or stored.get("sample_dims")
+        if "scores" in dataset:
+            model._scores = dataset["scores"].values.reshape(-1, dataset.sizes["component"])
+        if "feature_names_in" in attributes:
+            model.feature_names_in_ = np.array(json.loads(attributes["feature_names_in"]), object)
+        model._set_attributes()
+        return model
 
     def __sklearn_is_fitted__(self) -> bool:
-        """Tell whether there is anything to transform by."""
-        return hasattr(self, "_found")
+        """Whether there is a fitted record."""
+        return "_fitted" in self.__dict__
+
+
+class Transformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  # type: ignore[misc]
+    """An estimator that gives scores."""
+
+    def _matched(self, source: Source) -> tuple[Source, Match]:
+        """Match the variants of genotypes to the fitted ones, by id and alleles."""
+        return source, matched(source, self._labels)
+
+    def _labelled(self, scores: Any, restored: Callable[[Array], Array]) -> Any:
+        """Return labelled samples from labelled scores, by a function from scores to samples."""
+        dims = [dim for dim in scores.dims if dim != "component"]
+        flat = scores.transpose(*dims, "component")
+        features = (self._labels or plain_axes((1, self.n_features_in_)))[1]
+        values = restored(flat.values).reshape(*flat.shape[:-1], *features.sizes)
+        coords = {name: c for name, c in flat.coords.items() if "component" not in c.dims} | dict(features.coords)
+        return type(scores)(values, dims=(*dims, *features.dims), coords=coords)
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self._fitted.n_components)
+
+
+def matched(source: Source, labels: tuple[Axis, Axis] | None) -> Match:
+    """Return which variants of a source match the fitted ones; raise `InputError` if it has no variants."""
+    if not source.is_genotypes or labels is None:
+        raise InputError(f"{source.name}: the model was fitted on genotypes; give a genotype file or source")
+    match = match_variants({name: np.asarray(values) for name, (_, values) in labels[1].coords.items()}, source)
+    logger.info("%s", match.note)
+    return match
+
+
+def is_dask(X: Any) -> bool:
+    """Whether X is a Dask array."""
+    return type(X).__module__.startswith("dask.array")
+
+
+def is_labelled(X: Any) -> bool:
+    """Whether X is of xarray."""
+    return type(X).__module__.startswith("xarray.")
 
 
 def _as_fitted(X: Any, samples: Axis, features: Axis) -> tuple[Any, Sequence[str] | None]:
-    """Return labelled data with the feature dimensions last, in the order fitted, and the names of the others."""
+    """Return labelled data with the feature dimensions last, in the fitted order, and the names of the others."""
     if not set(features.dims) <= set(X.dims):
         return X, None
     others = [str(dim) for dim in X.dims if dim not in features.dims]
@@ -105,7 +228,7 @@ def _as_fitted(X: Any, samples: Axis, features: Axis) -> tuple[Any, Sequence[str
 
 
 def scaled_block(block: Array, scaling: Scaling, dtype: Any, missing: str) -> Array:
-    """Return a block of a lazy array centred and scaled, with missing values at the mean if that is the rule."""
+    """Return a block of a lazy array centred and scaled; missing values are at the mean, or raise an error."""
     T = np.empty(block.shape, dtype)
     scaling.apply(T, block, slice(None))
     if block.dtype.kind == "f" and not np.isfinite(block).all():
@@ -115,24 +238,26 @@ def scaled_block(block: Array, scaling: Scaling, dtype: Any, missing: str) -> Ar
 
 
 def samples_like(X: Any, values: Array, source: Source) -> Any:
-    """Return samples as X came: labelled, in the order of its samples and features, for labelled data, else NumPy."""
-    if not type(X).__module__.startswith("xarray."):
-        return values
-    import xarray
-
-    samples, features = source.samples, source.features
-    coords = {**samples.coords, **features.coords}
-    shaped = values.reshape(*samples.sizes, *features.sizes)
-    return xarray.DataArray(shaped, dims=(*samples.dims, *features.dims), coords=coords)
+    """Return samples in the form of X: labelled if X is, else NumPy."""
+    return _labelled_like(X, values, source, source.features.dims, source.features.sizes, source.features.coords)
 
 
-def like(X: Any, scores: Array, source: Source) -> Any:
-    """Return scores as X came: labelled for labelled data, else NumPy."""
-    if not type(X).__module__.startswith("xarray."):
-        return scores
-    import xarray
-
+def scores_like(X: Any, scores: Array, source: Source) -> Any:
+    """Return scores in the form of X: labelled if X is, else NumPy."""
     k = scores.shape[1]
-    coords = {"component": np.arange(1, k + 1), **source.samples.coords}
-    values = scores.reshape(*source.samples.sizes, k)
-    return xarray.DataArray(values, dims=(*source.samples.dims, "component"), coords=coords, name="scores")
+    return _labelled_like(X, scores, source, ("component",), (k,), {"component": np.arange(1, k + 1)}, "scores")
+
+
+def _labelled_like(
+    X: Any, values: Array, source: Source, dims: tuple[str, ...], sizes: tuple[int, ...], coords: Any,
+    name: str | None = None,
+) -> Any:  # fmt: skip
+    if not is_labelled(X):
+        return values
+    import xarray  # slow to import, and imported already if X is labelled
+
+    samples = source.samples
+    return xarray.DataArray(
+        values.reshape(*samples.sizes, *sizes), dims=(*samples.dims, *dims), coords={**samples.coords, **coords},
+        name=name,
+    )  # fmt: skip

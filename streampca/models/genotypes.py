@@ -12,7 +12,8 @@ from streampca._typing import Array
 from streampca.genetics.matching import Match
 from streampca.genetics.outliers import describe_outliers, outliers, region_notes
 from streampca.genetics.projection import PROJECTIONS, check_weights, placed
-from streampca.models.pca.fit import PCAFit, also_spent, project
+from streampca.models.pca.fit import project
+from streampca.models.pca.record import PCAFit, also_spent
 from streampca.progress import Progress, logger, silent
 from streampca.sources import Source
 from streampca.sweep.scaling import check_choice

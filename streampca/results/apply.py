@@ -19,13 +19,17 @@ from streampca.errors import InputError, hint_for_missing
 from streampca.genetics.matching import Match, match_variants
 from streampca.models.dataset import FORMAT_VERSION, Variables
 from streampca.models.genotypes import placed_genotypes
+from streampca.models.kernel_pca import dataset as kernel_pca_dataset
 from streampca.models.kernel_pca.preimages import RESTORED_ROWS, KernelDenoiser, LinearDenoiser, check_invertible
 from streampca.models.kernel_pca.record import kernel_scores, kernel_sweeps
-from streampca.models.pca.fit import check_width, distances, linear_sweeps, project
-from streampca.models.ppca.fit import infer_latent, matching_latent
+from streampca.models.pca import dataset as pca_dataset
+from streampca.models.pca.fit import check_width, linear_sweeps, project
+from streampca.models.pca.record import distances
+from streampca.models.ppca import dataset as ppca_dataset
+from streampca.models.ppca.fit import infer_posterior
 from streampca.models.ppca.plan import imputing_sweeps
 from streampca.progress import Progress, silent
-from streampca.results.store import components_in, fit_id, kernel_in, latent_in, variant_labels_in
+from streampca.results.store import fit_id, variant_labels_in
 from streampca.results.write import BlockWriter, save, score_writer
 from streampca.solvers.em.statistics import Imputation
 from streampca.sources import Axis, Source
@@ -89,7 +93,7 @@ class Application:
 
 def project_linear(to: Application) -> dict[str, Any]:
     """Write scores on principal components, and the distance of each sample from their space (see `distances`)."""
-    fitted = components_in(to.result)
+    fitted = pca_dataset.from_dataset(to.result)
     typical = fitted.typical_distance
     if to.genotypes:
         match = to.match()
@@ -110,19 +114,19 @@ def project_linear(to: Application) -> dict[str, Any]:
 
 def project_latent(to: Application) -> dict[str, Any]:
     """Write posterior means of a latent model, with their standard deviations."""
-    latent, source, facts = latent_in(to.result), to.source, {}
+    latent, source, facts = ppca_dataset.from_dataset(to.result), to.source, {}
     if to.genotypes:
         match = to.match()
-        latent, source = matching_latent(latent, match), source.take(features=match.new)
+        latent, source = latent.matching(match), source.take(features=match.new)
         facts = {"projection": "posterior", **to.few(match)}
-    posterior, _, _ = infer_latent(source, latent, "model", to.memory_limit, to.progress)
+    posterior, _, _ = infer_posterior(source, latent, "model", to.memory_limit, to.progress)
     _save_scores(to, posterior.mean, facts, posterior.deviation)
     return facts
 
 
 def project_kernel(to: Application) -> dict[str, Any]:
     """Write scores on kernel components."""
-    found, source = kernel_in(to.result), to.source
+    found, source = kernel_pca_dataset.from_dataset(to.result), to.source
     k = len(found.explained_variance)
     sweeps = kernel_sweeps(source, found, to.missing, to.memory_limit, to.progress)
     writer = score_writer(to.store, ("scores",), sweeps.matrix, k)
@@ -156,12 +160,12 @@ def impute_latent(to: Application) -> dict[str, Any]:
     Two sweeps: the posterior of each sample, and the values. Genotypes are counts of the first allele, from 0 to 2.
     Observed values are written unchanged.
     """
-    latent, source, facts = latent_in(to.result), to.source, {}
+    latent, source, facts = ppca_dataset.from_dataset(to.result), to.source, {}
     if to.genotypes:
         match = to.match()
-        latent, source, facts = matching_latent(latent, match), source.take(features=match.new), to.few(match)
+        latent, source, facts = latent.matching(match), source.take(features=match.new), to.few(match)
     sweeps, length = imputing_sweeps(source, latent.n_components, to.memory_limit, to.progress)
-    means = infer_latent(source, latent, "model", to.memory_limit, to.progress)[0].mean
+    means = infer_posterior(source, latent, "model", to.memory_limit, to.progress)[0].mean
     axis, features = sweeps.matrix.axis, source.features
     samples = _one_dimension(source.samples)
     chunks = (length, *features.sizes) if axis == 0 else (min(len(samples), IMPUTED_CHUNK), length)
@@ -180,7 +184,7 @@ def denoise_linear(to: Application) -> dict[str, Any]:
     """Write samples projected on principal components and mapped back; images keep their dimensions."""
     if to.genotypes:
         raise InputError(f"{to.path}: denoise is for arrays, not genotypes; use a result of arrays")
-    components = components_in(to.result)
+    components = pca_dataset.from_dataset(to.result)
     check_width(to.source, components)
     sweeps = linear_sweeps(to.source, components, to.missing, to.memory_limit, to.progress)
     return _denoise(to, LinearDenoiser(components.components, components.scaling), sweeps)
@@ -188,7 +192,7 @@ def denoise_linear(to: Application) -> dict[str, Any]:
 
 def denoise_kernel(to: Application) -> dict[str, Any]:
     """Write pre-images of samples projected on kernel components; images keep their dimensions."""
-    found = kernel_in(to.result)
+    found = kernel_pca_dataset.from_dataset(to.result)
     check_invertible(found)
     sweeps = kernel_sweeps(to.source, found, to.missing, to.memory_limit, to.progress, restores=True)
     return _denoise(to, KernelDenoiser.of(found, sweeps.matrix.dtype), sweeps)

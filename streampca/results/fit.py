@@ -10,19 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from streampca._typing import Array
-from streampca.models.dataset import (
-    Variables,
-    kernel_attributes,
-    kernel_variables,
-    latent_attributes,
-    latent_variables,
-    pca_variables,
-    provenance,
-)
+from streampca.models.dataset import Origin, Variables
 from streampca.models.genotypes import fit_genotypes
+from streampca.models.kernel_pca import dataset as kernel_pca_dataset
 from streampca.models.kernel_pca.fit import fit_kernel_pca, plan_kernel_pca
 from streampca.models.kernel_pca.record import kernel_scores
+from streampca.models.pca import dataset as pca_dataset
 from streampca.models.pca.fit import fit_pca, plan_pca, scores_of
+from streampca.models.ppca import dataset as ppca_dataset
 from streampca.models.ppca.fit import fit_ppca, plan_ppca, with_posterior
 from streampca.progress import Progress, silent
 from streampca.results.kind import kind_for
@@ -65,6 +60,11 @@ class FitJob:
         """All options, for the record."""
         limit = self.memory_limit.limit if isinstance(self.memory_limit, Budget) else self.memory_limit
         return {**dict(self.options), **self.more, "memory_limit": limit}
+
+    @property
+    def origin(self) -> Origin:
+        """Kind, source and options, for the record."""
+        return Origin(self.kind, self.source.name, self.source.fingerprint(), self.parameters)
 
     def with_components(self, largest: int) -> FitJob:
         """Return the same with the default number of components, if none is given."""
@@ -110,9 +110,9 @@ def fit_linear(job: FitJob, store: Path) -> Fitted:
     writer = None if fit.scores is not None else score_writer(store, ("scores",), matrix, len(fit.components))
     scores, fit = scores_of(fit, sweeps, writer)
     fit = replace(fit, seconds=time.monotonic() - started)
-    attributes = provenance(fit, job.source.name, job.source.fingerprint(), job.parameters)
+    attributes = pca_dataset.attributes(fit, job.origin)
     samples, features = fit.axes(matrix.source)
-    variables, coords = pca_variables(fit, samples, features, scores if writer is None else None)
+    variables, coords = pca_dataset.variables(fit, samples, features, scores if writer is None else None)
     if outliers is not None:
         variables["outlier"] = (samples.dims, outliers)
     return saved((variables, coords), attributes, store)
@@ -137,12 +137,12 @@ def fit_latent(job: FitJob, store: Path) -> Fitted:
         # The same type as what is written partition by partition.
         known = (part.astype(matrix.dtype) for part in (fit.posterior.mean, fit.posterior.deviation))
         fit = replace(fit, posterior=Known(*known))
-    attributes = latent_attributes(fit, job.source.name, job.source.fingerprint(), job.parameters)
+    attributes = ppca_dataset.attributes(fit, job.origin)
     samples, features = fit.axes(matrix.source)
-    variables, coords = latent_variables(fit, samples, features)
+    variables, coords = ppca_dataset.variables(fit, samples, features)
     if outliers is not None:
         variables["outlier"] = (samples.dims, outliers)
-    return saved((variables, {**coords, **samples.coords}), attributes, store)
+    return saved((variables, coords), attributes, store)
 
 
 def plan_latent(job: FitJob) -> Plan:
@@ -166,10 +166,10 @@ def fit_kernel(job: FitJob, store: Path) -> Fitted:
     scores = kernel_scores(fit, sweeps, sink=writer)
     seconds = time.monotonic() - started
     fit = replace(fit, sweep_seconds=tuple(sweeps.seconds), bytes_read=sweeps.bytes_read, seconds=seconds)
-    attributes = kernel_attributes(fit, job.source.name, job.source.fingerprint(), job.parameters)
+    attributes = kernel_pca_dataset.attributes(fit, job.origin)
     samples, features = job.source.samples, job.source.features
-    variables, coords = kernel_variables(fit, samples, features, scores if writer is None else None)
-    return saved((variables, {**coords, **samples.coords}), attributes, store)
+    variables, coords = kernel_pca_dataset.variables(fit, samples, features, scores if writer is None else None)
+    return saved((variables, coords), attributes, store)
 
 
 def plan_kernel(job: FitJob) -> Plan:

@@ -40,6 +40,8 @@ class Kind:
     arrays, attributes : that its stores must have, besides the attributes of all kinds; "a|b" requires one of them.
     dimensions : of its own arrays; see `schema.DIMENSIONS`.
     certified : whether its components have certificates.
+    estimator : "module:class" of its estimator.
+    dataset : module that makes a Dataset of its fitted record, and back; see `models.dataset`.
     fit, plan : "module:function" that fits a job into a store, and that plans it.
     summary : "module:function" that summarises a result for the terminal.
     project, impute, denoise, predict : "module:function" that applies a result to other data; empty if it cannot.
@@ -61,6 +63,8 @@ class Kind:
     attributes: tuple[str, ...] = ()
     dimensions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     certified: bool = False
+    estimator: str = ""
+    dataset: str = ""
     fit: str = ""
     plan: str = ""
     summary: str = ""
@@ -109,6 +113,19 @@ def kind_of(name: str) -> Kind:
         raise InputError(f"unknown kind of model {name!r}; {hint}")
     found: Kind = import_module(f"{kinds.__name__}.{name}").KIND
     return found
+
+
+def kind_of_estimator(estimator: type) -> Kind:
+    """Return the kind of an estimator class, or of the one that it inherits from."""
+    places = [f"{base.__module__}:{base.__qualname__}" for base in estimator.__mro__]
+    return next(kind for kind in map(kind_of, kind_names()) if kind.estimator in places)
+
+
+def long_names(kind: object) -> Mapping[str, str]:
+    """Return what the variables of a store are: of a kind of model, or those that all have."""
+    module = kind_of(kind).dataset if isinstance(kind, str) and kind in kind_names() else "streampca.models.dataset"
+    names: Mapping[str, str] = import_module(module).LONG_NAMES
+    return names
 
 
 def kind_for(options: Options) -> Kind:

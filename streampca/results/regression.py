@@ -12,18 +12,13 @@ import numpy as np
 from streampca._typing import Array
 from streampca.errors import InputError
 from streampca.genetics.matching import Match, match_variants
-from streampca.models.pcr.fit import (
-    PCRFit,
-    fit_pcr,
-    predict_targets,
-    regression_attributes,
-    regression_variables,
-)
+from streampca.models.pcr import dataset as pcr_dataset
+from streampca.models.pcr.fit import fit_pcr, predict_targets
 from streampca.models.pcr.targets import Targets, plan_pcr
 from streampca.progress import Progress, silent
 from streampca.results.apply import Application
 from streampca.results.fit import FitJob, Fitted, saved
-from streampca.results.store import components_in, variant_labels_in
+from streampca.results.store import variant_labels_in
 from streampca.solvers.choose import Plan
 from streampca.sources import Source
 from streampca.sources.tables import Table, read_table, source_ids, split_column
@@ -42,11 +37,11 @@ def fit_regression(job: FitJob, store: Path) -> Fitted:
     options: Any = job.options
     targets, kinds, notes = targets_from(job.source, options.target, options.covariates)
     fit, source = fit_pcr(job.source, options, targets, memory=job.memory_limit, progress=job.progress)
-    attributes = regression_attributes(fit, job.source.name, job.source.fingerprint(), job.parameters)
+    attributes = pcr_dataset.attributes(fit, job.origin)
     # Categories of each covariate that was text, as `covariates_of` returns them.
     attributes["covariate_kinds"] = json.dumps(kinds)
     attributes["notes"] = json.dumps([*notes, *json.loads(attributes["notes"])])
-    return saved(regression_variables(fit, *fit.pca.axes(source)), attributes, store)
+    return saved(pcr_dataset.variables(fit, *fit.pca.axes(source)), attributes, store)
 
 
 def plan_regression(job: FitJob) -> Plan:
@@ -61,7 +56,7 @@ def predict(to: Application, covariates: str | None) -> tuple[tuple[str, ...], A
     values, match = predict_by(
         to.source, to.result, covariates_from(to.source, to.result, covariates), to.memory_limit, to.progress
     )
-    return regression_in(to.result).names, values, {} if match is None else {"variants": match.note}
+    return pcr_dataset.from_dataset(to.result).names, values, {} if match is None else {"variants": match.note}
 
 
 def targets_from(
@@ -74,12 +69,13 @@ def targets_from(
     table, columns = _table(source, target, "target")
     values = np.column_stack([table.numbers(name) for name in columns])
     codes = tuple(_code_note(name, column) for name, column in zip(columns, values.T, strict=True) if _coded(column))
+    one = len(columns) == 1
     if covariates is None:
-        return Targets(values, np.empty((len(values), 0)), tuple(columns)), {}, (table.note, *codes)
+        return Targets(values, np.empty((len(values), 0)), tuple(columns), one_target=one), {}, (table.note, *codes)
     beside, chosen = _table(source, covariates, "covariates")
     others, names, kinds = covariates_of(beside, chosen)
     notes = (table.note,) if beside.path == table.path else (table.note, beside.note)
-    return Targets(values, others, tuple(columns), names), kinds, notes + codes
+    return Targets(values, others, tuple(columns), names, one_target=one), kinds, notes + codes
 
 
 def _coded(values: Array) -> bool:
@@ -95,7 +91,7 @@ def _code_note(name: str, values: Array) -> str:
 
 def covariates_from(source: Source, result: xarray.Dataset, covariates: str | None) -> Array | None:
     """Return the covariates of new samples that a result asks for, from "traits.tsv" or "traits.tsv:age,sex"."""
-    found, kinds = regression_in(result), json.loads(result.attrs["covariate_kinds"])
+    found, kinds = pcr_dataset.from_dataset(result), json.loads(result.attrs["covariate_kinds"])
     # Columns of the table, of which text has made several covariates.
     columns = list(
         dict.fromkeys(
@@ -123,38 +119,12 @@ def _table(source: Source, text: str, what: str) -> tuple[Table, list[str]]:
     return read_table(path, source_ids(source.samples)), columns
 
 
-def regression_in(result: xarray.Dataset) -> PCRFit:
-    """Return the regression that a result holds."""
-    if result.attrs.get("kind") != "pcr":
-        raise InputError(
-            f"a result of kind {result.attrs.get('kind')} predicts nothing; make one with `streampca pcr`"
-        )  # fmt: skip
-    known = {name: result[name].values for name in ("cv_error", "cv_error_deviation", "cv_r2") if name in result}
-    q = result.sizes["target"]
-    covariates = result["covariate_coefficient"].values if "covariate" in result.sizes else np.empty((q, 0))
-    names = (tuple(map(str, result[name].values)) if name in result.coords else () for name in ("target", "covariate"))
-    target_names, covariate_names = names
-    return PCRFit(
-        pca=components_in(result),
-        names=target_names,
-        covariate_names=covariate_names,
-        chosen=result["chosen"].values,
-        score_coefficient=result["score_coefficient"].values,
-        covariate_coefficient=covariates,
-        centre=result["centre"].values,
-        r2=result["r2"].values,
-        folds=result["fold"].values.ravel(),
-        n_folds=int(result.attrs["n_folds"]),
-        **known,
-    )
-
-
 def predict_by(
     source: Source, result: xarray.Dataset, covariates: Array | None = None, memory: Any = None,
     progress: Progress = silent,
 ) -> tuple[Array, Match | None]:  # fmt: skip
     """Return the targets (n, q) that a result foretells for samples, and which variants of genotypes it went by."""
-    found, match = regression_in(result), None
+    found, match = pcr_dataset.from_dataset(result), None
     if found.genotypes:
         if not source.is_genotypes:
             raise InputError(f"{source.name}: the regression is on genotypes; give a genotype file")

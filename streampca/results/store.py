@@ -17,36 +17,17 @@ from streampca._typing import Array
 from streampca.errors import DAMAGED, InputError, listed
 from streampca.files import writing_text
 from streampca.genetics.matching import VARIANT_LABELS
-from streampca.models.dataset import (
-    FORMAT_VERSION,
-    error_name,
-)
-from streampca.models.kernel_pca.preimages import (
-    RidgeMap,
-)
-from streampca.models.kernel_pca.record import KernelPCAFit
-from streampca.models.pca.fit import (
-    PCAFit,
-)
-from streampca.models.ppca.fit import (
-    PPCAFit,
-)
+from streampca.models.dataset import FORMAT_VERSION
 from streampca.results.kind import kind_names
 from streampca.results.schema import (
     absent_arrays,
-    certificate_method,
     check_arrays,
     check_attributes,
-    error_in,
     kind_in,
 )
-from streampca.solvers.em.factors import Factors
-from streampca.solvers.kernel.kernels import Kernel
-from streampca.solvers.kernel.nystrom import KernelSolution
 from streampca.sources.completeness import check_damage, written_completely
 from streampca.sources.remote import is_url, root_at
 from streampca.sources.zarr_arrays import arrays_in, check_size, open_store
-from streampca.sweep.scaling import Scaling
 
 if TYPE_CHECKING:
     import xarray
@@ -105,119 +86,11 @@ def attributes_in(path: Path) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def kernel_in(result: xarray.Dataset) -> KernelPCAFit:
-    """Return the kernel components that a result holds."""
-    a = result.attrs
-    if a["kernel_is_function"]:
-        raise InputError(
-            f"the kernel of this result is a Python function ({a['kernel']}), which is not stored; use the fitted "
-            "model in Python"
-        )
-    fourier = "frequencies" in result
-    scaling = Scaling(result["mean"].values.ravel(), result["scale"].values.ravel())
-    d = len(scaling.mean)
-    points = (result["frequencies"] if fourier else result["landmarks"]).values.reshape(-1, d)
-    if not fourier:
-        points = ((points - scaling.mean) / scaling.scale).astype(a["tile_dtype"])
-    ridge = None
-    if "anchors" in result:
-        ridge = RidgeMap(
-            float(a["anchor_gamma"]), result["anchors"].values, result["anchor_weights"].values.reshape(-1, d),
-            result["anchor_offset"].values.ravel(),
-        )  # fmt: skip
-    solution = KernelSolution(
-        weights=result["weights"].values,
-        centre=result["kernel_mean"].values,
-        mean_weights=None if fourier else result["mean_weights"].values,
-        values=result["explained_variance"].values,
-        certificate=result["certificate"].values,
-        total=float(a["total_variance"]),
-        lost=float(a.get("lost_variance", 0.0)),
-        kept=float(a.get("kept_trace", 1.0)),
-        rank=int(a["rank"]),
-        advice="",
-    )
-    return KernelPCAFit(
-        kernel=Kernel(str(a["kernel"]), float(a["gamma"]), float(a["degree"]), float(a["coef0"])),
-        points=points,
-        fourier=fourier,
-        solution=solution,
-        scaling=scaling,
-        missing=result["missing"].values.ravel(),
-        n_samples=int(a["n_samples"]),
-        tile_dtype=str(a["tile_dtype"]),
-        sweep_seconds=(),
-        bytes_read=0,
-        seconds=0.0,
-        advice=str(a["advice"]),
-        method=str(a["method"]),
-        missed=float(a.get("missed_variance", float("nan"))),
-        ridge=ridge,
-    )
-
-
-def latent_in(result: xarray.Dataset) -> PPCAFit:
-    """Return the latent model that a result holds."""
-    kind, values = result.attrs.get("kind"), {name: result[name].values for name in ("mean", "scale", "missing")}
-    if kind not in ("ppca", "factor_analysis"):
-        raise InputError(f"a result of kind {kind} is no model of missing values; make one with `streampca ppca`")
-    components = result["components"].values.reshape(result.sizes["component"], -1)
-    noise: Any = float(result.attrs["noise_variance"]) if kind == "ppca" else result["noise_variance"].values.ravel()
-    lengths = np.sqrt(np.maximum(result["explained_variance"].values - noise, 0.0)) if kind == "ppca" else 1.0
-    mean = values["mean"].ravel()
-    attributes, error = result.attrs, error_in(result)
-    return PPCAFit(
-        factors=Factors(components.T * lengths, np.zeros(len(mean)), noise),
-        scaling=Scaling(mean, values["scale"].ravel()),
-        likelihoods=tuple(result["log_likelihood"].values.tolist()),
-        change=float(attributes["change"]),
-        certificate=None if error is None else result[error].values,
-        missing=values["missing"].ravel(),
-        n_samples=int(attributes["n_samples"]),
-        converged=bool(attributes["converged"]),
-        advice=str(attributes["advice"]),
-        method=str(attributes["method"]),
-        tile_dtype=str(attributes["tile_dtype"]),
-        sweep_seconds=(),
-        n_iterations=int(attributes["n_iterations"]),
-        bytes_read=0,
-        seconds=0.0,
-        genotypes=bool(attributes["genotypes"]),
-        notes=(),
-        certificate_method=None if error is None else certificate_method(attributes),
-    )
-
-
 def fit_id(result: xarray.Dataset) -> str:
     """Return what tells a fit from others: its kind, its data and its variances; a copy of it has the same."""
     told = hashlib.sha256(f"{result.attrs['kind']} {result.attrs.get('source_fingerprint')}".encode())
     told.update(np.asarray(result["explained_variance"].values, "<f8").tobytes())
     return told.hexdigest()[:16]
-
-
-def components_in(result: xarray.Dataset) -> PCAFit:
-    """Return the components that a result of PCA holds; features of several dimensions as one."""
-    values: dict[str, Any] = {name: result[name].values.ravel() for name in ("mean", "scale", "missing")}
-    method = certificate_method(result.attrs)
-    assert method is not None
-    return PCAFit(
-        **values,
-        certificate=result[error_name(method)].values,
-        certificate_method=method,
-        components=result["components"].values.reshape(result.sizes["component"], -1),
-        explained_variance=result["explained_variance"].values,
-        total_variance=float(result.attrs["total_variance"]),
-        n_samples=int(result.attrs["n_samples"]),
-        converged=bool(result.attrs["converged"]),
-        advice=str(result.attrs["advice"]),
-        solver=str(result.attrs["solver"]),
-        tile_dtype=str(result.attrs["tile_dtype"]),
-        sweep_seconds=(),
-        warm_seconds=0.0,
-        bytes_read=0,
-        seconds=0.0,
-        genotypes=bool(result.attrs["genotypes"]),
-    )
 
 
 def variant_labels_in(result: xarray.Dataset) -> dict[str, Array]:

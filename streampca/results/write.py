@@ -17,7 +17,8 @@ import zarr
 
 from streampca._typing import Array
 from streampca.errors import InputError
-from streampca.models.dataset import Variables, as_dataset, long_names
+from streampca.models.dataset import Variables, as_dataset
+from streampca.results.kind import long_names
 from streampca.results.store import check_output, put_in_place
 from streampca.sources.completeness import WRITTEN
 from streampca.sweep.matrix import Matrix
@@ -126,14 +127,14 @@ def save(variables: Variables, coords: Variables, attributes: Mapping[str, Any],
             _write_arrays(zarr.open_group(store, mode="a"), variables | coords, {**attributes, **named})
         else:
             coding = {name: {"compressors": WRITTEN["compressors"]} for name in variables | coords}
-            as_dataset(variables, coords, attributes).to_zarr(
+            as_dataset(variables, coords, attributes, long_names(attributes.get("kind"))).to_zarr(
                 store, mode="a", consolidated=False, zarr_format=3, encoding=coding, write_empty_chunks=True
             )
         zarr.consolidate_metadata(store, zarr_format=3)
 
 
 def _write_arrays(group: Any, arrays: Variables, attributes: Mapping[str, Any]) -> None:
-    names = long_names(str(attributes.get("kind")))
+    names = long_names(attributes.get("kind"))
     for name, (dims, values) in arrays.items():
         described = {"long_name": names[name]} if name in names else {}
         group.create_array(name, data=np.asarray(values), dimension_names=dims, attributes=described, **WRITTEN)

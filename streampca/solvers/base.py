@@ -8,8 +8,9 @@ n - 1 (cut along features). Both have the same non-zero eigenvalues.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from streampca.sweep.statistics import Moments, Statistic
 from streampca.sweep.sweep import Sweeps
 
 logger = logging.getLogger("streampca")
+Result = TypeVar("Result")
 
 
 # A tolerance below this is certified by float64 products: the margin of a probe would be too wide.
@@ -129,11 +131,27 @@ class NeedsFloat64(Exception):  # noqa: N818
 
 
 class SamplesLeftOut(Exception):  # noqa: N818
-    """Samples have more missing calls than the filter allows; the caller begins again with those that are `full`."""
+    """Samples have more missing calls than the filter allows; the caller restarts with those that are `full`.
 
-    def __init__(self, full: Array):
+    Attributes
+    ----------
+    full : mask of the samples to keep.
+    seconds, bytes_read : of the sweeps so far.
+    """
+
+    def __init__(self, full: Array, seconds: list[float], bytes_read: int):
         super().__init__()
-        self.full = full
+        self.full, self.seconds, self.bytes_read = full, seconds, bytes_read
+
+
+def in_float64_if_needed(sweeps: Sweeps, attempt: Callable[[], Result]) -> Result:
+    """Return attempt(); if values are out of the range of float32 tiles, switch to float64 and try again."""
+    try:
+        return attempt()
+    except NeedsFloat64:
+        logger.info("values are out of the range of float32 tiles; restarting in float64")
+        sweeps.matrix = replace(sweeps.matrix, dtype=np.dtype(np.float64), scaling=None)
+    return attempt()
 
 
 def left_out(filter: Filter | None, moments: Moments) -> str:
@@ -156,7 +174,7 @@ def know_scaling(sweeps: Sweeps, moments: Moments) -> float:
     if matrix.filter is not None and sweeps.sample_missing is not None:
         full = sweeps.sample_missing / matrix.source.shape[1] <= matrix.filter.mind
         if not full.all():
-            raise SamplesLeftOut(full)
+            raise SamplesLeftOut(full, sweeps.seconds, sweeps.bytes_read)
     scale = scale_of(moments, matrix.scale, n_samples, matrix.filter, matrix.divisor)
     if matrix.missing == "detect":
         matrix = replace(matrix, missing="mean" if moments.missing.any() else "error")

@@ -14,10 +14,10 @@ from genotype_helpers import random_calls, write_bed
 from helpers import peak_of, run
 
 from streampca import PCA, PPCA, FactorAnalysis, InputError, KernelPCA, load, open_source
+from streampca.models.kernel_pca.dataset import from_dataset as kernel_in
 from streampca.models.kernel_pca.fit import fit_kernel_pca
 from streampca.models.kernel_pca.options import KernelPCAOptions
 from streampca.models.kernel_pca.record import kernel_scores
-from streampca.results.store import kernel_in
 
 
 def values(n=400, seed=0, dtype=np.float64):

@@ -18,7 +18,7 @@ from latent_helpers import (
 )
 
 from streampca import PPCA, FactorAnalysis, load, open_source
-from streampca.results.store import latent_in
+from streampca.models.ppca.dataset import from_dataset as latent_in
 
 
 def gaps():

@@ -27,8 +27,9 @@ from helpers import assert_orthonormal, assert_same_subspace, mev_shortfall, one
 from streampca import PCA, InputError, MemoryLimitError, open_genotypes
 from streampca.demos.simulate_genotypes import simulate_genotypes
 from streampca.models.genotypes import fit_genotypes
-from streampca.models.pca.fit import PCAFit, fit_pca, not_distinguishable, plan_pca
+from streampca.models.pca.fit import fit_pca, plan_pca
 from streampca.models.pca.options import PCAOptions
+from streampca.models.pca.record import PCAFit, not_distinguishable
 from streampca.sources.formats.plink1 import BedSource
 
 SOLVERS = ("gram", "krylov", "power")
@@ -800,7 +801,7 @@ def test_nothing_but_a_path_uses_autosomes(tmp_path):
     path = write_bed(tmp_path / "x", calls, chromosome=["1"] * 150 + ["X"] * 50)
     model = PCA().fit(path)
     assert model.components_.shape == (10, 150)
-    assert any("50 not on chromosomes" in note for note in model._found.notes)
+    assert any("50 not on chromosomes" in note for note in model._fitted.notes)
 
 
 def test_an_array_with_gaps_gives_the_same(tmp_path):

@@ -17,10 +17,11 @@ from streampca.cli.fitting import pca as pca_command
 
 import streampca
 from streampca import PCA, PCR, PPCA, InputError, KernelPCA
+from streampca.models.pca.dataset import from_dataset as components_in
+from streampca.models.ppca.dataset import from_dataset as latent_in
 from streampca.report import draw_figure, write_report
 from streampca.report.provenance import command_of, facts_of
 from streampca.results.methods import methods_of
-from streampca.results.store import components_in, latent_in
 from streampca.run.config import load as load_config
 from streampca.run.config import schema, starter
 from streampca.solvers.certificate import MARGIN, PROBES
@@ -138,7 +139,7 @@ def test_batches_and_merged_fits_say_how_they_were_certified():
 def test_accumulators_of_version_07_give_estimates():
     accumulator = PCA(3).partial_fit(sample("f8")).accumulator_
     del accumulator.attrs["chain"]
-    model = PCA(3).from_accumulator(accumulator)
+    model = PCA.from_accumulator(accumulator, n_components=3)
     assert model.certificate_method_ == "none"
     assert hasattr(model, "estimate_")
     assert not hasattr(model, "certificate_")

@@ -147,7 +147,7 @@ def test_the_likelihood_of_what_is_left_out_is_that_of_the_missing_given_the_res
     assert 0 < (np.isnan(left_in) & ~np.isnan(x)).sum() < 0.1 * x.size
     for k in (1, 2):
         fitted = PPCA(k, tol=1e-6).fit(left_in)
-        W, mu, noise = fitted._found.factors.W, fitted.mean_, fitted.noise_variance_
+        W, mu, noise = fitted._fitted.factors.W, fitted.mean_, fitted.noise_variance_
         expected = log_densities(x, W, mu, noise).sum() - log_densities(left_in, W, mu, noise).sum()
         assert model.choice_.values[k - 1] == pytest.approx(expected, rel=1e-3)
 

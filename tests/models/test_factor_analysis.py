@@ -138,9 +138,9 @@ def test_iterations_are_those_of_a_dense_em(pattern, cut):  # noqa: F811
     variances = centred.var(axis=0)
     psi = np.maximum(variances - (W**2).sum(axis=1), 0.05 * variances)
     seen = x - np.nanmean(x, axis=0)
-    history = list(dense_em(seen, W, np.zeros(8), psi, 6, own=True))[: len(model.loglike_)]
+    history = list(dense_em(seen, W, np.zeros(8), psi, 6, own=True))[: len(model.log_likelihoods_)]
     assert len(history) == (6 if cut == ROWS else 7)
-    np.testing.assert_allclose(model.loglike_, [log_densities(seen, *m).sum() for m in history], rtol=1e-8)
+    np.testing.assert_allclose(model.log_likelihoods_, [log_densities(seen, *m).sum() for m in history], rtol=1e-8)
     np.testing.assert_allclose(model.get_covariance(), covariance_of(*history[-1]), rtol=1e-6, atol=1e-7)
     np.testing.assert_allclose(model.noise_variance_, history[-1][2], rtol=1e-6)
 

@@ -229,7 +229,7 @@ def test_the_error_of_eigenvalues_is_estimated(d, gamma, choose):
         error = exact / model.eigenvalues_ - 1
         assert (error <= model.estimated_error_ + 1e-12).all()
         # It says more than the bound by the trace, where what is missed lies along many directions.
-        bound = model._found.solution.lost / model.explained_variance_
+        bound = model._fitted.solution.lost / model.explained_variance_
         assert (model.estimated_error_ <= (bound if d < 20 else 0.2 * bound)).all()
         assert "too small" not in model.advice_
 
@@ -275,7 +275,7 @@ def test_certificates_hold_in_feature_space(name, choose, dtype, m):
     assert (residual[:2] > model.certificate_[:2] * 1e-4).all(), "a bound that is so far off tells nothing"
     exact = spectrum(K)[:5] / (n - 1)
     slack = 1e-9 if dtype == np.float64 else 1e-5
-    lost = model._found.solution.lost
+    lost = model._fitted.solution.lost
     assert (values <= exact * (1 + slack)).all()
     assert (exact <= values + lost + slack * exact).all()
 
@@ -571,7 +571,7 @@ def test_certificates_hold_where_next_to_nothing_is_lost():
         residual = np.sqrt(np.maximum(CC - 2 * values * Cv + values**2 * vv, 0)) / values
         assert (residual <= model.certificate_).all(), (residual, model.certificate_)
         exact = np.linalg.eigvalsh(Kc.astype(float))[::-1][:3] / 399
-        assert (exact <= model.explained_variance_ + model._found.solution.lost + 1e-14).all()
+        assert (exact <= model.explained_variance_ + model._fitted.solution.lost + 1e-14).all()
 
 
 def test_results_do_not_depend_on_the_memory_limit():
@@ -1004,7 +1004,7 @@ def test_fourier_features_come_near_the_exact_components(kernel, dtype, within):
 
         # The frequencies are of centred inputs.
         def features(given, model=model, m=m):
-            phases = (given.astype(float) - model._found.mean) @ model.landmarks_.T
+            phases = (given.astype(float) - model._fitted.mean) @ model.landmarks_.T
             return np.hstack([np.cos(phases), np.sin(phases)]) / np.sqrt(m // 2)
 
         F = features(x)
@@ -1016,7 +1016,7 @@ def test_fourier_features_come_near_the_exact_components(kernel, dtype, within):
             np.testing.assert_allclose(found, expected, atol=within)
     assert errors[2] < errors[0] / 2
     assert errors[2] < 0.15
-    assert "random Fourier features give the kernel with an error" in model._found.notes[0]
+    assert "random Fourier features give the kernel with an error" in model._fitted.notes[0]
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])

@@ -203,9 +203,9 @@ def test_iterations_of_the_estimator_are_those_of_a_dense_em(pattern, cut, scale
     model = PPCA(2, accelerate=False, max_iter=4, tol=1e-13, scale=scale).fit(store(x, cut))
     W, mu, noise, standard = started(x, 2, scale)
     standard = np.where(np.isnan(x), np.nan, standard)
-    history = list(dense_em(standard, W, mu, noise, 4))[: len(model.loglike_)]
+    history = list(dense_em(standard, W, mu, noise, 4))[: len(model.log_likelihoods_)]
     assert len(history) == (4 if cut == ROWS else 5)
-    np.testing.assert_allclose(model.loglike_, [log_densities(standard, *m).sum() for m in history], rtol=1e-8)
+    np.testing.assert_allclose(model.log_likelihoods_, [log_densities(standard, *m).sum() for m in history], rtol=1e-8)
     np.testing.assert_allclose(model.get_covariance(), covariance_of(*history[-1]), rtol=1e-6, atol=1e-7)
     deviation = 1.0 if scale is None else np.nanstd(x, axis=0, ddof=1)
     np.testing.assert_allclose(model.mean_, np.nanmean(x, axis=0) + history[-1][1] * deviation, rtol=1e-7, atol=1e-8)
@@ -276,7 +276,7 @@ def test_covariance_precision_and_maps_belong_together(scale):
     x = gappy()
     model = PPCA(2, scale=scale).fit(x)
     np.testing.assert_allclose(model.get_covariance() @ model.get_precision(), np.eye(9), atol=1e-10)
-    W, s = model._found.factors.W, 1.0 if scale is None else model.scale_
+    W, s = model._fitted.factors.W, 1.0 if scale is None else model.scale_
     np.testing.assert_allclose(model.get_covariance(), covariance_of(W, 0, model.noise_variance_), atol=1e-12)
     np.testing.assert_allclose(np.linalg.norm(W, axis=0) ** 2 + model.noise_variance_, model.explained_variance_)
     np.testing.assert_allclose(W / np.linalg.norm(W, axis=0), model.components_.T, atol=1e-12)
@@ -447,13 +447,13 @@ def test_the_result_holds_what_is_documented():
     np.testing.assert_array_equal(result["mean"], model.mean_)
     np.testing.assert_array_equal(result["scale"], model.scale_)
     np.testing.assert_array_equal(result["missing"], np.isnan(x).sum(axis=0))
-    np.testing.assert_array_equal(result["log_likelihood"], model.loglike_)
+    np.testing.assert_array_equal(result["log_likelihood"], model.log_likelihoods_)
     _, covariance = model.posterior(x)
     np.testing.assert_allclose(result["score_deviation"] ** 2, np.diagonal(covariance, axis1=1, axis2=2), atol=1e-12)
     a = result.attrs
     assert (a["kind"], a["method"], a["n_samples"], a["n_features"]) == ("ppca", "em", 60, 9)
     assert (a["n_missing"], a["n_iterations"], a["converged"]) == (np.isnan(x).sum(), model.n_iter_, 1)
-    assert a["total_log_likelihood"] == model.log_likelihood_ == model.loglike_[-1]
+    assert a["total_log_likelihood"] == model.log_likelihood_ == model.log_likelihoods_[-1]
     assert a["noise_variance"] == model.noise_variance_
     assert a["n_sweeps"] == model.n_sweeps_
     assert json.loads(a["parameters"])["random_state"] == 5
@@ -512,7 +512,7 @@ def test_bytes_read_are_those_of_all_sweeps():
 
 def everything(model, given):
     scores = model.fit_transform(given)
-    found = model._found
+    found = model._fitted
     parts = (found.factors.W, found.factors.shift, found.factors.noise, found.likelihoods, scores)
     return [np.asarray(part) for part in parts]
 

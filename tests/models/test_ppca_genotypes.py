@@ -15,10 +15,11 @@ from latent_helpers import (
 
 from streampca import PCA, PPCA, DualPPCA, FactorAnalysis, InputError, load, open_genotypes
 from streampca.demos.simulate_genotypes import simulate_genotypes
-from streampca.genetics.matching import match_variants
+from streampca.models.genotypes import match_variants
+from streampca.models.ppca.dataset import from_dataset as latent_in
 from streampca.models.ppca.fit import matching_latent
 from streampca.models.ppca.options import PPCAOptions
-from streampca.results.store import impute_to_store, latent_in, latent_to_store, variant_labels_in
+from streampca.results.store import impute_to_store, latent_to_store, variant_labels_in
 
 
 def cohort():
@@ -69,7 +70,7 @@ def test_a_file_is_the_matrix_in_it(bed, kind):
 def test_scores_and_likelihoods_of_a_file_are_those_of_its_calls(bed, model):
     kept = Truth(cohort()).varies
     standard = scaled(cohort()[:, kept], model.mean_, model.scale_)
-    W, noise = model._found.factors.W, model.noise_variance_
+    W, noise = model._fitted.factors.W, model.noise_variance_
     centre = np.zeros(len(W))
     np.testing.assert_allclose(model.score_samples(bed), log_densities(standard, W, centre, noise), rtol=1e-5)
     assert model.score_samples(bed).sum() == pytest.approx(model.log_likelihood_, rel=1e-6)
@@ -86,7 +87,7 @@ def test_same_bits_on_any_number_of_threads(bed, workers):
         again = PPCA(3).fit(bed)
     first = PPCA(3).fit(bed)
     np.testing.assert_array_equal(again.components_, first.components_)
-    assert again.loglike_ == first.loglike_
+    assert again.log_likelihoods_ == first.log_likelihoods_
 
 
 def test_filters_leave_out_what_they_name(bed):
@@ -151,7 +152,7 @@ def test_new_samples_with_other_alleles_order_and_fewer_variants(tmp_path, bed, 
     there = np.isin(kept, some)
     standard = scaled(cohort()[10:30][:, kept], model.mean_, model.scale_)
     standard[:, ~there] = np.nan
-    W, noise = model._found.factors.W, model.noise_variance_
+    W, noise = model._fitted.factors.W, model.noise_variance_
     expected = [posterior_of(row, W, np.zeros(len(W)), noise)[0] for row in standard]
     np.testing.assert_allclose(model.transform(fewer), expected, atol=1e-4)
     np.testing.assert_allclose(

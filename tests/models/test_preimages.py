@@ -129,8 +129,8 @@ def test_denoising_starts_from_the_sample_itself():
     x = curve(noise=0.1)
     model = KernelPCA(4, gamma=0.5, n_landmarks=60).fit(x)
     scores = model.transform(x)
-    centre = model._found.mean
-    expected = pre_images(model._found, scores, x - centre) + centre
+    centre = model._fitted.mean
+    expected = pre_images(model._fitted, scores, x - centre) + centre
     np.testing.assert_allclose(model.denoise(x), expected, atol=1e-9)
     source = CountingSource(x, (20, 5))
     np.testing.assert_allclose(model.denoise(source), expected, atol=1e-9)
@@ -170,14 +170,14 @@ def test_the_ridge_map_is_the_solution_of_its_equations(options, alpha):
     k = 5 if options["kernel"] == "cosine" else 10
     model = KernelPCA(k, n_landmarks=30, fit_inverse_transform=True, alpha=alpha, **options)
     scores = model.fit_transform(x)
-    ridge = model._found.ridge
+    ridge = model._fitted.ridge
     anchors = ridge.anchors
     if options.get("landmarks") != "fourier":
         np.testing.assert_allclose(anchors, model.transform(model.landmarks_), atol=1e-9)
     gamma = 1 / (2 * np.median(pdist(anchors)) ** 2)
     assert ridge.gamma == pytest.approx(gamma, rel=1e-9)
     Knq, Kqq = rbf(gamma, scores, anchors), rbf(gamma, anchors, anchors)
-    offset = ridge.offset + model._found.mean
+    offset = ridge.offset + model._fitted.mean
     left = np.vstack([Knq, np.sqrt(alpha) * np.linalg.cholesky(Kqq + 1e-12 * np.eye(len(Kqq))).T])
     right = np.vstack([x - offset, np.zeros((len(Kqq), 5))])
     expected = Knq @ np.linalg.lstsq(left, right, rcond=None)[0] + offset
@@ -212,7 +212,7 @@ def test_many_components_give_the_samples_back(options, dtype, scale):
 def test_no_more_anchors_than_allowed(monkeypatch):
     monkeypatch.setattr(preimages, "MOST_ANCHORS", 12)
     model = KernelPCA(3, kernel="laplacian", gamma=0.2, fit_inverse_transform=True).fit(points(100))
-    assert model._found.ridge.anchors.shape == (12, 3)
+    assert model._fitted.ridge.anchors.shape == (12, 3)
 
 
 @pytest.mark.parametrize("m", [8, 20, 1000])

@@ -116,13 +116,13 @@ def test_an_accumulator_survives_a_store_and_merges(tmp_path):
     left, right = (PCA(3, solver="covariance").fit(part) for part in (x[:90], x[90:]))
     right.accumulator_.to_zarr(tmp_path / "right.zarr", consolidated=False)
     with xarray.open_zarr(tmp_path / "right.zarr", consolidated=False) as sent:
-        received = PCA(3).from_accumulator(sent.load())
+        received = PCA.from_accumulator(sent.load(), n_components=3)
     assert_close(received.components_, right.components_)
     assert_close(left.merge(received).components_, PCA(3).fit(x).components_)
     received.partial_fit(x[:90])
     assert_close(received.components_, PCA(3).fit(x).components_)
     with pytest.raises(InputError, match="not an accumulator"):
-        PCA(3).from_accumulator(left.result_)
+        PCA.from_accumulator(left.result_, n_components=3)
 
 
 @pytest.mark.parametrize("solver", ["krylov", "gram", "power"])

@@ -25,6 +25,7 @@ from latent_helpers import (
 )
 
 from streampca import PPCA, FactorAnalysis, InputError, MemoryLimitError, load, open_source
+from streampca.models.ppca.dataset import from_dataset as latent_in
 from streampca.models.ppca.options import FactorAnalysisOptions, PPCAOptions
 from streampca.results.apply import Application, impute_latent
 from streampca.results.fit import fit_to_store
@@ -96,7 +97,7 @@ def test_new_samples_scaled_ones_and_float32():
     fresh = with_gaps(planted(80, 9, 2), 0.2, seed=9)[:10]
     model = PPCA(2, scale="unit").fit(x)
     filled = model.impute(fresh)
-    W, s = model._found.factors.W, model.scale_
+    W, s = model._fitted.factors.W, model.scale_
     z = np.array([posterior_of((row - model.mean_) / s, W, np.zeros(9), model.noise_variance_)[0] for row in fresh])
     absent = np.isnan(fresh)
     np.testing.assert_allclose(filled[absent], (z @ W.T * s + model.mean_)[absent], rtol=1e-8)

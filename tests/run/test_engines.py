@@ -89,4 +89,4 @@ def test_one_partition_is_enough_for_a_cluster(two_workers):
     x = data()
     with Client(two_workers):
         model = PCA(3).fit(x)
-    assert_same_bits(model._found, PCA(3).fit(x)._found)
+    assert_same_bits(model._fitted, PCA(3).fit(x)._fitted)

@@ -22,8 +22,9 @@ from streampca import PCA, InputError, load
 from streampca.demos import Demo
 from streampca.demos.faces import Faces, demo_faces, evaluate, not_faces
 from streampca.demos.simulate_faces import Cast, simulate_faces
-from streampca.models.pca.fit import distances, fit_pca, project
+from streampca.models.pca.fit import fit_pca, project
 from streampca.models.pca.options import PCAOptions
+from streampca.models.pca.record import distances
 from streampca.report import draw_figure
 from streampca.report.images import reconstructions
 from streampca.run.convert import convert

@@ -82,7 +82,7 @@ def test_merged_float32_scatters_are_under_the_certificate(name):
     assert_certified(merged, x)
     mixed = PCA(2).partial_fit(x[:4_000]).merge(parts[1]).merge(parts[2])
     assert_certified(mixed, x)
-    restored = PCA(2).from_accumulator(mixed.accumulator_)
+    restored = PCA.from_accumulator(mixed.accumulator_, n_components=2)
     np.testing.assert_array_equal(restored.certificate_, mixed.certificate_)
 
 
@@ -95,7 +95,7 @@ def test_a_merge_with_sums_that_were_not_measured_has_no_certificate():
     assert not hasattr(merged, "certificate_")
     old = measured.accumulator_
     del old.attrs["chain"]
-    assert PCA(2).from_accumulator(old).certificate_method_ == "none"
+    assert PCA.from_accumulator(old, n_components=2).certificate_method_ == "none"
 
 
 def test_unit_scales_carry_no_rounding_of_float32():

@@ -9,18 +9,14 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from streampca._typing import Array
-from streampca.errors import hint_for_missing
-from streampca.models.base import Opener, like
+from streampca.models.base import SHARED, Estimator, scores_like
+from streampca.models.dual import dataset
+from streampca.models.dual.fit import DualPPCAFit, fit_dual
 from streampca.models.dual.options import DualPPCAOptions
-from streampca.models.pca.fit import fit_pca, scores_of
-from streampca.models.pca.options import PCAOptions
-from streampca.models.ppca.choose import closed_likelihood
-from streampca.models.ppca.fit import component_count
 from streampca.progress import Progress, silent
-from streampca.solvers.em.loop import LEAST_NOISE
 
 
-class DualPPCA(Opener):
+class DualPPCA(Estimator):
     """Dual probabilistic PCA: latent points by maximum likelihood, weights integrated out.
 
     Probabilistic PCA, Y = Z W' + noise for centred data Y (n x d), gives the latent points z_n a prior N(0, I),
@@ -72,6 +68,10 @@ class DualPPCA(Opener):
     ((20, 2), 0.01)
     """
 
+    _dataset = dataset
+    _shown = ("components", "certificate", "explained_variance")
+    _fitted: DualPPCAFit
+
     def __init__(
         self,
         n_components: Any = None,
@@ -102,31 +102,15 @@ class DualPPCA(Opener):
         """
         source = self._source(X, sample_dims, reset=True)
         options = DualPPCAOptions.of(self._parameters())
-        k = component_count(options.n_components, source)
-        pca = PCAOptions.of({**dict(options), "n_components": k})
-        with hint_for_missing("fill them, or use PPCA, which models them"):
-            found, sweeps = fit_pca(
-                source, pca, memory=self.memory_limit, progress=self.progress or silent, extra_sweeps=1
-            )
-        scores, found = scores_of(found, sweeps)
-        n, d = found.n_samples, len(found.mean)
-        values = found.explained_variance * (n - 1) / d
-        left = found.total_variance * (n - 1) / d - float(values.sum())
-        noise = max(left / max(n - 1 - k, 1), LEAST_NOISE * (float(values.sum()) + max(left, 0.0)) / (n - 1))
-        lengths = np.sqrt(np.maximum(values - noise, 0.0))
-        unit = np.where(values > 0, np.sqrt(values * d), 1.0)
-        self.latent_ = scores.astype(np.float64) / unit * lengths
-        self.eigenvalues_ = values
-        self.noise_variance_ = noise
-        self.components_ = found.components
-        self.mean_, self.scale_ = found.mean, found.scale
-        # The same formula as of PPCA, with samples for features: d of them, n - 1 dimensions.
-        self.log_likelihood_ = closed_likelihood(values, float(values.sum()) + max(left, 0.0), d, n - 1)
-        self.certificate_ = found.certificate
-        self.n_sweeps_ = found.n_sweeps
-        self._labels = found.axes(sweeps.matrix.source)
-        self._scaling = found.scaling
+        fitted, sweeps = fit_dual(source, options, memory=self.memory_limit, progress=self.progress or silent)
+        swept = sweeps.matrix.source
+        self._keep(fitted, swept, fitted.pca.axes(swept))
         return self
+
+    def _set_attributes(self) -> None:
+        self._show(self._fitted.pca, (*SHARED, *self._shown))
+        for name in ("latent", "eigenvalues", "noise_variance", "log_likelihood"):
+            setattr(self, f"{name}_", getattr(self._fitted, name))
 
     def fit_transform(self, X: Any, y: None = None, *, sample_dims: Sequence[str] | None = None) -> Any:  # noqa: ARG002
         """Return the latent points of the samples of X.
@@ -136,7 +120,7 @@ class DualPPCA(Opener):
         X, y, sample_dims : as of `fit`.
         """
         self.fit(X, sample_dims=sample_dims)
-        return like(X, self.latent_, self._source(X, sample_dims, reset=False))
+        return scores_like(X, self._fitted.latent, self._source(X, sample_dims, reset=False))
 
     def inverse_transform(self, Z: Any) -> Array:
         """Return the mean of the Gaussian process at latent points: z'(Z'Z + s2 I)^-1 Z'Y, in units of the data.
@@ -146,11 +130,4 @@ class DualPPCA(Opener):
         Z : points x components.
         """
         check_is_fitted(self)
-        lengths = np.linalg.norm(self.latent_, axis=0)
-        roots = np.sqrt(self.eigenvalues_ * len(self.mean_))
-        weights = (lengths * roots / (lengths**2 + self.noise_variance_))[:, None] * self.components_
-        return np.asarray(self._scaling.restore(np.asarray(Z) @ weights))
-
-    def __sklearn_is_fitted__(self) -> bool:
-        """Tell whether there are latent points."""
-        return hasattr(self, "latent_")
+        return np.asarray(self._fitted.pca.scaling.restore(np.asarray(Z) @ self._fitted.weights))

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from streampca._typing import Array
 from streampca.errors import InputError, hint_for_missing
-from streampca.models.base import Estimator, like, samples_like, scaled_block
-from streampca.models.dataset import as_dataset, kernel_attributes, kernel_variables
+from streampca.models.base import Transformer, is_dask, is_labelled, samples_like, scaled_block, scores_like
+from streampca.models.kernel_pca import dataset
 from streampca.models.kernel_pca.fit import fit_kernel_pca
 from streampca.models.kernel_pca.options import KernelPCAOptions
 from streampca.models.kernel_pca.preimages import RESTORED_ROWS, KernelDenoiser, Scores, pre_images
@@ -28,11 +28,8 @@ from streampca.sources import Source
 from streampca.sweep.statistics import RowsOf
 from streampca.sweep.sweep import Sweeps, lazy_rows, one_blas_thread
 
-if TYPE_CHECKING:
-    import xarray
 
-
-class KernelPCA(Estimator):
+class KernelPCA(Transformer):
     """Kernel principal component analysis by Nystrom landmarks, of data that need not fit in memory.
 
     PCA of phi(x) = K^(-1/2) k(x) for the kernel k(x) with m landmarks and K among them: mean and m x m covariance in
@@ -115,8 +112,12 @@ class KernelPCA(Estimator):
     True
     """
 
-    _found: KernelPCAFit
-    _scores: Array | None
+    _dataset = dataset
+    _shown = (
+        "eigenvalues", "explained_variance", "explained_variance_ratio", "certificate", "estimated_error",
+        "kept_trace", "kept_variance", "landmarks", "weights", "n_landmarks", "gamma",
+    )  # fmt: skip
+    _fitted: KernelPCAFit
 
     def __init__(
         self,
@@ -174,41 +175,17 @@ class KernelPCA(Estimator):
         """
         source = self._source(X, sample_dims, reset=True)
         sweeps = self._fit(source)
-        if type(X).__module__.startswith("dask.array"):
+        if is_dask(X):
             return self.transform(X)
-        self._scores = kernel_scores(self._found, sweeps)
+        self._scores = kernel_scores(self._fitted, sweeps)
         self.n_sweeps_ = sweeps.n_sweeps
-        return like(X, self._scores, source)
+        return scores_like(X, self._scores, source)
 
     def _fit(self, source: Source) -> Sweeps:
         options = KernelPCAOptions.of(self._parameters())
-        self._found, sweeps = fit_kernel_pca(
-            source, options, memory=self.memory_limit, progress=self.progress or silent
-        )
-        self._set_attributes(source)
+        fitted, sweeps = fit_kernel_pca(source, options, memory=self.memory_limit, progress=self.progress or silent)
+        self._keep(fitted, source, (source.samples, source.features))
         return sweeps
-
-    def _set_attributes(self, source: Source) -> None:
-        found, solution = self._found, self._found.solution
-        self.eigenvalues_ = found.eigenvalues
-        self.explained_variance_ = found.explained_variance
-        self.explained_variance_ratio_ = found.explained_variance_ratio
-        self.certificate_ = found.certificate
-        self.estimated_error_ = found.estimated_error
-        self.kept_trace_ = float("nan") if found.fourier else solution.kept
-        self.kept_variance_ = float("nan") if found.fourier else found.kept_variance
-        self.landmarks_ = found.points.astype(np.float64) if found.fourier else found.scaling.restore(found.points)
-        self.weights_ = solution.weights
-        self.n_landmarks_ = len(solution.weights)
-        self.gamma_ = found.kernel.gamma
-        self.advice_ = found.advice
-        self.n_sweeps_ = found.n_sweeps
-        self.n_components_ = len(solution.values)
-        self.n_samples_ = found.n_samples
-        self.n_features_in_ = len(found.mean)
-        self._labels = (source.samples, source.features)
-        self._scores = None
-        self._origin = (source.name, source.fingerprint())
 
     def transform(self, X: Any) -> Any:
         """Return the scores of samples, new ones or those fitted; one sweep. Dask in, lazy Dask out.
@@ -218,18 +195,18 @@ class KernelPCA(Estimator):
         X : samples x features: an array, a path, or anything that `open_source` takes.
         """
         check_is_fitted(self)
-        source, found = self._source(X, None, reset=False), self._found
-        lazy = type(X).__module__.startswith("dask.array")
+        source, fitted = self._source(X, None, reset=False), self._fitted
+        lazy = is_dask(X)
         sweeps = self._sweeps(source, restores=False, held=not lazy)
         if lazy:
-            block = partial(_block_scores, found=found, missing=self.missing)
-            return lazy_rows(X.reshape(source.shape), block, self.n_components_, np.dtype(found.tile_dtype))
+            block = partial(_block_scores, fitted=fitted, missing=self.missing)
+            return lazy_rows(X.reshape(source.shape), block, self.n_components_, np.dtype(fitted.tile_dtype))
         with hint_for_missing(MISSING_HINT):
-            return like(X, kernel_scores(found, sweeps, check=True), source)
+            return scores_like(X, kernel_scores(fitted, sweeps, check=True), source)
 
     def _sweeps(self, source: Source, restores: bool, held: bool) -> Sweeps:
         progress = self.progress or silent
-        return kernel_sweeps(source, self._found, self.missing, self.memory_limit, progress, restores, held)
+        return kernel_sweeps(source, self._fitted, self.missing, self.memory_limit, progress, restores, held)
 
     def inverse_transform(self, X: Any) -> Any:
         """Map scores back to samples: by the ridge map if learnt, else exactly (linear) or by fixed point (rbf).
@@ -239,7 +216,7 @@ class KernelPCA(Estimator):
         X : samples x components, as `transform` gives them.
         """
         check_is_fitted(self)
-        if type(X).__module__.startswith("xarray."):
+        if is_labelled(X):
             return self._labelled(X, lambda scores: self._restored(scores.reshape(-1, scores.shape[-1])))
         return self._restored(np.asarray(X))
 
@@ -249,12 +226,12 @@ class KernelPCA(Estimator):
                 f"scores of shape {scores.shape} cannot be mapped back; give samples x {self.n_components_} components"
             )
         dtype = np.result_type(scores.dtype, np.float32)
-        found = np.empty((len(scores), len(self._found.mean)), dtype)
+        samples = np.empty((len(scores), len(self._fitted.mean)), dtype)
         with one_blas_thread:
             for i in range(0, len(scores), RESTORED_ROWS):
-                part = pre_images(self._found, scores[i : i + RESTORED_ROWS].astype(dtype))
-                found[i : i + RESTORED_ROWS] = self._found.scaling.restore(part)
-        return found
+                part = pre_images(self._fitted, scores[i : i + RESTORED_ROWS].astype(dtype))
+                samples[i : i + RESTORED_ROWS] = self._fitted.scaling.restore(part)
+        return samples
 
     def denoise(self, X: Any) -> Any:
         """Return samples denoised: pre-images of their projections on the components; one sweep.
@@ -266,23 +243,12 @@ class KernelPCA(Estimator):
         X : samples x features: an array, a path, or anything that `open_source` takes.
         """
         check_is_fitted(self)
-        source, found = self._source(X, None, reset=False), self._found
+        source, fitted = self._source(X, None, reset=False), self._fitted
         sweeps = self._sweeps(source, restores=True, held=True)
-        denoiser = KernelDenoiser.of(found, sweeps.matrix.dtype)
+        denoiser = KernelDenoiser.of(fitted, sweeps.matrix.dtype)
         with hint_for_missing(MISSING_HINT):
             pieces, _ = sweeps.run(RowsOf(denoiser, most=RESTORED_ROWS), "denoising", check=True)
         return samples_like(X, np.concatenate(pieces), source)
-
-    @property
-    def result_(self) -> xarray.Dataset:
-        """All that was found, as a labelled Dataset with its provenance."""
-        check_is_fitted(self)
-        assert self._labels is not None
-        parameters = {name: value for name, value in self.get_params().items() if name != "progress"}
-        parameters["kernel"] = self._found.kernel.name
-        attributes = kernel_attributes(self._found, *self._origin, parameters)
-        variables, coords = kernel_variables(self._found, *self._labels, self._scores)
-        return as_dataset(variables, coords, attributes)
 
     def __sklearn_tags__(self) -> Any:
         """Say which types are kept, and whether NaN is allowed."""
@@ -291,14 +257,10 @@ class KernelPCA(Estimator):
         tags.input_tags.allow_nan = self.missing == "mean"
         return tags
 
-    @property
-    def _n_features_out(self) -> int:
-        return self.n_components_
 
-
-def _block_scores(block: Array, *, found: KernelPCAFit, missing: str) -> Array:
+def _block_scores(block: Array, *, fitted: KernelPCAFit, missing: str) -> Array:
     """Return the scores of one block of a lazy array."""
-    T = scaled_block(block, found.scaling, found.tile_dtype, missing)
-    scores = Scores.of(found.map, found.solution, T.dtype)
+    T = scaled_block(block, fitted.scaling, fitted.tile_dtype, missing)
+    scores = Scores.of(fitted.map, fitted.solution, T.dtype)
     rows = [scores(T[i : i + RESTORED_ROWS]) for i in range(0, len(T), RESTORED_ROWS)]
     return finite_scores(np.concatenate(rows) if rows else np.empty((0, scores.weights.shape[1]), T.dtype))

@@ -20,9 +20,9 @@ from streampca.models.kernel_pca.record import (
     kernel_of,
     learns_moments,
 )
-from streampca.models.pca.fit import signed
+from streampca.models.pca.record import signed
 from streampca.progress import Progress, logger, silent
-from streampca.solvers.base import NeedsFloat64, Wanted, know_scaling
+from streampca.solvers.base import Wanted, in_float64_if_needed, know_scaling
 from streampca.solvers.choose import Plan
 from streampca.solvers.cost import block_size
 from streampca.solvers.dense import Dense
@@ -188,15 +188,14 @@ class _Fit:
         return found
 
     def _learn_moments(self) -> None:
-        """Sweep for means and deviations, in float64 where float32 does not do."""
-        moments = self.sweeps.moments()
-        try:
-            know_scaling(self.sweeps, moments)
-        except NeedsFloat64:
-            self.sweeps.matrix = replace(self.sweeps.matrix, dtype=np.dtype(np.float64), scaling=None)
+        """Sweep for means and deviations."""
+
+        def attempt() -> Array:
             moments = self.sweeps.moments()
             know_scaling(self.sweeps, moments)
-        self.missing = moments.missing
+            return moments.missing
+
+        self.missing = in_float64_if_needed(self.sweeps, attempt)
 
     def _more(self, m: int) -> int:
         """Return how many landmarks to try after m; m itself if no more fit."""

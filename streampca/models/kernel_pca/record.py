@@ -111,6 +111,22 @@ class KernelPCAFit:
         return self.scaling.mean
 
     @property
+    def scale(self) -> Array | None:
+        """Scale of each feature; None if features are not scaled."""
+        return self.scaling.scale
+
+    @property
+    def landmarks(self) -> Array:
+        """Landmarks in units of the data; for Fourier features the frequencies."""
+        points = self.points.astype(np.float64)
+        return np.asarray(points if self.fourier else self.scaling.restore(points))
+
+    @property
+    def n_components(self) -> int:
+        """Number of components, k."""
+        return len(self.solution.values)
+
+    @property
     def explained_variance(self) -> Array:
         """Eigenvalues of the covariance in feature space (n - 1)."""
         return self.solution.values
@@ -131,9 +147,29 @@ class KernelPCAFit:
         return self.solution.certificate
 
     @property
+    def kept_trace(self) -> float:
+        """Share of the sum of k(x, x) that the landmarks keep; NaN for Fourier features."""
+        return float("nan") if self.fourier else self.solution.kept
+
+    @property
     def kept_variance(self) -> float:
-        """Share of the variance in feature space that the landmarks keep, at least."""
-        return 1 - self.solution.lost / self.solution.total
+        """Share of the variance in feature space that the landmarks keep, at least; NaN for Fourier features."""
+        return float("nan") if self.fourier else 1 - self.solution.lost / self.solution.total
+
+    @property
+    def weights(self) -> Array:
+        """(m, k) weights of the features in each component."""
+        return self.solution.weights
+
+    @property
+    def n_landmarks(self) -> int:
+        """Number of landmarks, or of Fourier features."""
+        return len(self.solution.weights)
+
+    @property
+    def gamma(self) -> float:
+        """Coefficient of the kernel."""
+        return self.kernel.gamma
 
     @property
     def estimated_error(self) -> Array:

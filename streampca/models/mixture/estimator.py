@@ -12,18 +12,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from streampca._typing import Array
 from streampca.errors import InputError
-from streampca.models.base import Opener
-from streampca.models.mixture.fit import fit_mixture, log_joint
+from streampca.models.base import Estimator
+from streampca.models.mixture import dataset
+from streampca.models.mixture.fit import MixtureOfPPCAFit, fit_mixture, log_joint
 from streampca.models.mixture.options import MixtureOptions
-from streampca.models.pca.fit import signed
 from streampca.progress import Progress, silent
-from streampca.solvers.mixture.loop import MixtureFit
-from streampca.solvers.mixture.statistics import Flats, Mixture, log_sum
-from streampca.sweep.scaling import Scaling
-from streampca.sweep.sweep import Sweeps
+from streampca.solvers.mixture.statistics import log_sum
 
 
-class MixtureOfPPCA(DensityMixin, Opener):  # type: ignore[misc]
+class MixtureOfPPCA(DensityMixin, Estimator):  # type: ignore[misc]
     """Mixture of probabilistic principal component analysers, for data that need not fit in memory.
 
     x | c ~ N(mu_c, W_c W_c' + s2_c I) with weights pi_c: clusters, each with principal axes of its own. Fitted by exact
@@ -81,6 +78,12 @@ class MixtureOfPPCA(DensityMixin, Opener):  # type: ignore[misc]
     [(0.0, 0.7, 0.7), (0.7, 0.7, 0.0)]
     """
 
+    _dataset = dataset
+    _shown = (
+        "weights", "means", "components", "explained_variance", "noise_variance", "log_likelihood", "n_iter",
+    )  # fmt: skip
+    _fitted: MixtureOfPPCAFit
+
     def __init__(
         self,
         n_clusters: int = 2,
@@ -113,39 +116,18 @@ class MixtureOfPPCA(DensityMixin, Opener):  # type: ignore[misc]
         """
         options = MixtureOptions.of(self._parameters())
         source = self._source(X, sample_dims, reset=True)
-        fit, sweeps = fit_mixture(source, options, memory=self.memory_limit, progress=self.progress or silent)
-        self._labels = (source.samples, source.features)
-        self._set_attributes(fit, sweeps)
+        fitted, _ = fit_mixture(source, options, memory=self.memory_limit, progress=self.progress or silent)
+        self._keep(fitted, source, (source.samples, source.features))
         return self
 
-    def _set_attributes(self, fit: MixtureFit, sweeps: Sweeps) -> None:
-        mixture, scaling = fit.mixture, sweeps.matrix.scaling
-        assert scaling is not None
-        self.mean_, self.scale_ = scaling.mean, scaling.scale
-        self.weights_ = mixture.weights
-        self.means_ = scaling.restore(mixture.flats.centres)
-        self.components_ = np.stack([signed(axes) for axes in mixture.flats.axes])
-        self.explained_variance_ = mixture.variances
-        self.noise_variance_ = mixture.noise
-        self.log_likelihoods_ = np.array(fit.likelihoods)
-        self.converged_ = fit.converged
-        self.n_iter_, self.n_sweeps_ = len(fit.likelihoods), sweeps.n_sweeps
-        slow = f"stopped short of tol={self.tol:g} after max_iter={self.max_iter}; raise max_iter, or tol"
-        self.advice_ = "; ".join([*fit.notes, *([] if fit.converged else [slow])])
-
-    @property
-    def _mixture(self) -> Mixture:
-        """The parameters about the centre of the data, in scaled units."""
-        centres = self.means_ - self.mean_
-        centres = centres if self.scale_ is None else centres / self.scale_
-        lengths = np.sqrt(np.maximum(self.explained_variance_ - self.noise_variance_[:, None], 0.0))
-        return Mixture(Flats(centres, self.components_), self.weights_, lengths, self.noise_variance_)
+    def _set_attributes(self) -> None:
+        super()._set_attributes()
+        self.log_likelihoods_ = np.array(self._fitted.log_likelihoods)
 
     def _log_joint(self, X: Any) -> Array:
         check_is_fitted(self)
         source = self._source(X, None, reset=False)
-        scaling = Scaling(self.mean_, self.scale_)
-        return log_joint(source, self._mixture, scaling, self.memory_limit, self.progress or silent)
+        return log_joint(source, self._fitted, self.memory_limit, self.progress or silent)
 
     def score_samples(self, X: Any) -> Array:
         """Return the log-density of each sample, (n,); of the scaled features, if scaled. One sweep.
@@ -182,8 +164,8 @@ class MixtureOfPPCA(DensityMixin, Opener):  # type: ignore[misc]
         ----------
         X : samples x features: an array, a path, or anything that `open_source` takes.
         """
-        found = self._log_joint(X)
-        return np.asarray(np.exp(found - log_sum(found)[:, None]))
+        joint = self._log_joint(X)
+        return np.asarray(np.exp(joint - log_sum(joint)[:, None]))
 
     def bic(self, X: Any) -> float:
         """Return the Bayesian information criterion of X, -2 log L + p log n: lower is better. One sweep.
@@ -194,10 +176,10 @@ class MixtureOfPPCA(DensityMixin, Opener):  # type: ignore[misc]
         ----------
         X : samples x features: an array, a path, or anything that `open_source` takes.
         """
-        found = self.score_samples(X)
-        K, k, d = self.components_.shape
+        density = self.score_samples(X)
+        K, k, d = self._fitted.components.shape
         free = K - 1 + K * (d + 1 + d * k - k * (k - 1) // 2)
-        return float(-2 * found.sum() + free * np.log(len(found)))
+        return float(-2 * density.sum() + free * np.log(len(density)))
 
     def sample(self, n_samples: int = 1) -> tuple[Array, Array]:
         """Return samples drawn from the mixture, in units of the data, (n_samples, d), and the component of each.
@@ -208,15 +190,12 @@ class MixtureOfPPCA(DensityMixin, Opener):  # type: ignore[misc]
         """
         check_is_fitted(self)
         if not isinstance(n_samples, (int, np.integer)) or n_samples < 1:
-            raise InputError(f"n_samples={n_samples!r} cannot be used: give a whole number, 1 or more")
-        random, mixture = check_random_state(self.random_state), self._mixture
-        labels = np.repeat(np.arange(len(self.weights_)), random.multinomial(n_samples, self.weights_))
-        X = random.standard_normal((n_samples, self.components_.shape[2])) * np.sqrt(self.noise_variance_[labels, None])
-        for c, axes in enumerate(self.components_):
+            raise InputError(f"n_samples must be an integer >= 1, got {n_samples!r}")
+        random, fitted = check_random_state(self.random_state), self._fitted
+        mixture = fitted.mixture
+        labels = np.repeat(np.arange(len(fitted.weights)), random.multinomial(n_samples, fitted.weights))
+        X = random.standard_normal((n_samples, len(fitted.mean))) * np.sqrt(fitted.noise_variance[labels, None])
+        for c, axes in enumerate(fitted.components):
             z = random.standard_normal((int((labels == c).sum()), len(axes)))
             X[labels == c] += (z * mixture.lengths[c]) @ axes + mixture.flats.centres[c]
-        return Scaling(self.mean_, self.scale_).restore(X), labels
-
-    def __sklearn_is_fitted__(self) -> bool:
-        """Tell whether there is a mixture."""
-        return hasattr(self, "weights_")
+        return fitted.scaling.restore(X), labels

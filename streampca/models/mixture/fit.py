@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import time
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,12 @@ import numpy as np
 from streampca._typing import Array
 from streampca.errors import InputError, hint_for_missing
 from streampca.models.mixture.options import MixtureOptions
-from streampca.progress import Progress, logger, silent
-from streampca.solvers.base import NeedsFloat64, know_scaling
-from streampca.solvers.mixture.loop import MixtureEM, MixtureFit
+from streampca.models.pca.record import signed
+from streampca.progress import Progress, silent
+from streampca.solvers.base import in_float64_if_needed, know_scaling
+from streampca.solvers.mixture.loop import MixtureEM
 from streampca.solvers.mixture.start import CANDIDATES, OVERSAMPLE
-from streampca.solvers.mixture.statistics import LogJoint, Mixture
+from streampca.solvers.mixture.statistics import Flats, LogJoint, Mixture
 from streampca.sources import Source
 from streampca.sweep.matrix import tile_dtype
 from streampca.sweep.memory import Budget, Needs, plan_sweeps
@@ -22,8 +24,86 @@ from streampca.sweep.scaling import Scaling
 from streampca.sweep.statistics import Statistic
 from streampca.sweep.sweep import Sweeps
 
-# What to do about missing values.
-MISSING_HINT = "fill them (PPCA can: `impute`), or leave their samples out"
+MISSING_HINT = "fill them (PPCA can: `impute`), or exclude their samples"  # for missing values
+
+
+@dataclass(frozen=True)
+class MixtureOfPPCAFit:
+    """A fitted mixture, clusters by decreasing weight; variances are of maximum likelihood.
+
+    Attributes
+    ----------
+    weights : (K,) pi_c.
+    means : (K, d), in units of the data.
+    components : (K, k, d), orthonormal rows, the largest entry of each positive.
+    explained_variance : (K, k) variance along each axis, |w|^2 + s2, of the scaled features.
+    noise_variance : (K,) s2_c.
+    scaling : of the features, about the mean of all samples.
+    total_variance : of all samples (n - 1).
+    log_likelihoods : log-likelihood of all samples before each iteration.
+    others : as for `PCAFit`.
+    """
+
+    weights: Array
+    means: Array
+    components: Array
+    explained_variance: Array
+    noise_variance: Array
+    scaling: Scaling
+    total_variance: float
+    log_likelihoods: tuple[float, ...]
+    n_samples: int
+    converged: bool
+    advice: str
+    notes: tuple[str, ...]
+    tile_dtype: str
+    sweep_seconds: tuple[float, ...]
+    bytes_read: int
+    seconds: float
+    genotypes: bool = False
+
+    @property
+    def mean(self) -> Array:
+        """Mean of each feature over all samples."""
+        return self.scaling.mean
+
+    @property
+    def scale(self) -> Array | None:
+        """Scale of each feature; None if features are not scaled."""
+        return self.scaling.scale
+
+    @property
+    def missing(self) -> Array:
+        """Number of missing values of each feature: a mixture allows none."""
+        return np.zeros(len(self.mean), np.int64)
+
+    @property
+    def n_components(self) -> int:
+        """Number of components of each cluster, k."""
+        return int(self.components.shape[1])
+
+    @property
+    def n_iter(self) -> int:
+        """Number of EM iterations."""
+        return len(self.log_likelihoods)
+
+    @property
+    def log_likelihood(self) -> float:
+        """Log-likelihood of all samples, before the last iteration."""
+        return self.log_likelihoods[-1]
+
+    @property
+    def n_sweeps(self) -> int:
+        """Number of reads of all the data."""
+        return len(self.sweep_seconds)
+
+    @property
+    def mixture(self) -> Mixture:
+        """The parameters about the centre of the data, in scaled units."""
+        centres = self.means - self.mean
+        centres = centres if self.scale is None else centres / self.scale
+        lengths = np.sqrt(np.maximum(self.explained_variance - self.noise_variance[:, None], 0.0))
+        return Mixture(Flats(centres, self.components), self.weights, lengths, self.noise_variance)
 
 
 def check_data(source: Source, options: MixtureOptions) -> None:
@@ -72,43 +152,54 @@ def refuse_genotypes(source: Source) -> None:
 
 def fit_mixture(
     source: Source, options: MixtureOptions, *, memory: Any = None, progress: Progress = silent
-) -> tuple[MixtureFit, Sweeps]:
-    """Fit the mixture to a source; return it, clusters by decreasing weight, and the sweeps that it took.
+) -> tuple[MixtureOfPPCAFit, Sweeps]:
+    """Fit the mixture to a source; return it, and the sweeps to continue with.
 
     Parameters
     ----------
     source, options : the data and the options of the mixture.
     memory, progress : as for `fit_pca`.
     """
+    started = time.monotonic()
     check_data(source, options)
     sweeps = mixture_sweeps(source, options, memory, progress)
     with sweeps, hint_for_missing(MISSING_HINT):
-        variance = _mean_variance(sweeps)
+        trace = in_float64_if_needed(sweeps, lambda: know_scaling(sweeps, sweeps.moments()))
         solver = MixtureEM(
-            sweeps, options.n_clusters, options.n_components, variance, options.tol, options.max_iter,
-            options.random_state,
+            sweeps, options.n_clusters, options.n_components, trace / sweeps.matrix.n_full, options.tol,
+            options.max_iter, options.random_state,
         )  # fmt: skip
         fit = solver.fit()
-    return replace(fit, mixture=fit.mixture.take(np.argsort(-fit.mixture.weights, kind="stable"))), sweeps
+    mixture, scaling = fit.mixture.take(np.argsort(-fit.mixture.weights, kind="stable")), sweeps.matrix.scaling
+    assert scaling is not None
+    slow = (
+        f"EM stopped after max_iter={options.max_iter} before it reached tol={options.tol:g}; increase max_iter or tol"
+    )
+    fitted = MixtureOfPPCAFit(
+        weights=mixture.weights,
+        means=scaling.restore(mixture.flats.centres),
+        components=np.stack([signed(axes) for axes in mixture.flats.axes]),
+        explained_variance=mixture.variances,
+        noise_variance=mixture.noise,
+        scaling=scaling,
+        total_variance=trace,
+        log_likelihoods=fit.likelihoods,
+        n_samples=source.shape[0],
+        converged=fit.converged,
+        advice="" if fit.converged else slow,
+        notes=fit.notes,
+        tile_dtype=str(sweeps.matrix.dtype),
+        sweep_seconds=tuple(sweeps.seconds),
+        bytes_read=sweeps.bytes_read,
+        seconds=time.monotonic() - started,
+    )
+    return fitted, sweeps
 
 
-def _mean_variance(sweeps: Sweeps) -> float:
-    """Sweep for means and scales, in float64 where float32 does not do; returns the mean variance of a feature."""
-    try:
-        trace = know_scaling(sweeps, sweeps.moments())
-    except NeedsFloat64:
-        logger.info("values too small or too large for float32 tiles; beginning again in float64")
-        sweeps.matrix = replace(sweeps.matrix, dtype=np.dtype(np.float64), scaling=None)
-        trace = know_scaling(sweeps, sweeps.moments())
-    return trace / sweeps.matrix.n_full
-
-
-def log_joint(
-    source: Source, mixture: Mixture, scaling: Scaling, memory: Any = None, progress: Progress = silent
-) -> Array:
+def log_joint(source: Source, fitted: MixtureOfPPCAFit, memory: Any = None, progress: Progress = silent) -> Array:
     """Return log pi_c + log N(x; mu_c, C_c) of samples, (n, K), in float64; one sweep."""
     refuse_genotypes(source)
-    (n, d), (K, width) = source.shape, mixture.lengths.shape
+    (n, d), (K, width), scaling = source.shape, fitted.explained_variance.shape, fitted.scaling
     if d != len(scaling.mean):
         raise InputError(
             f"{source.name}: X has {d} features, but the mixture was fitted on {len(scaling.mean)} features; "
@@ -118,5 +209,5 @@ def log_joint(
     planned = plan_sweeps(source, needs, Budget.of(memory), "the density", dtype=np.dtype(np.float64))
     sweeps = planned.over(source, "error", None, scaling, progress)
     with hint_for_missing(MISSING_HINT):
-        pieces, _ = sweeps.run(LogJoint(mixture), "density", check=True)
+        pieces, _ = sweeps.run(LogJoint(fitted.mixture), "density", check=True)
     return np.concatenate(pieces)

@@ -8,19 +8,25 @@ float64; a scatter that a fit summed in float32 comes with its probes, which mer
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from streampca._typing import Array
 from streampca.errors import InputError
-from streampca.models.pca.fit import PCAFit, signed, wanted_components
+from streampca.models.dataset import FORMAT_VERSION
+from streampca.models.pca.fit import wanted_components
 from streampca.models.pca.options import PCAOptions
+from streampca.models.pca.record import PCAFit, signed
 from streampca.solvers.base import is_null, null_advice, shortfall, total_variance
 from streampca.solvers.certificate import MARGIN, Errors, Probe, certify, certify_matrix, draw_probes, float64_floor
 from streampca.solvers.dense import leading_pairs
 from streampca.sweep.scaling import SCALES, Scaling, check_choice, scale_of
 from streampca.sweep.statistics import Moments, Scatter, between_means, centre_by_own_mean, combine_moments, symmetric
 from streampca.sweep.sweep import one_blas_thread
+
+if TYPE_CHECKING:
+    import xarray
 
 
 @dataclass(frozen=True)
@@ -197,27 +203,71 @@ def _with_probe(errors: Errors, summary: Summary, vectors: Array, smallest: floa
     return replace(errors, rounding=errors.rounding + rounding, method="probe")
 
 
-def summary_of(found: PCAFit, summary: Summary | None) -> Summary:
-    """Return the summary behind fitted components, or say how to get one."""
+def summary_of(fitted: PCAFit, summary: Summary | None) -> Summary:
+    """Return the summary of fitted components; raise `InputError` if they have none."""
     if summary is not None:
         return summary
-    if found.scatter is None:
+    if fitted.scatter is None:
         raise InputError(
-            f"components found by solver='{found.solver}' keep no accumulator to merge; "
-            "fit with solver='covariance', or by partial_fit"
+            f"components of solver={fitted.solver!r} have no accumulator to merge; fit with solver='covariance', or by "
+            "partial_fit"
         )
-    if found.missing.any():
+    if fitted.missing.any():
         raise InputError(
-            "these samples had missing values, filled with the mean of their own: that does not merge exactly; "
-            "fill them beforehand with the same value everywhere"
+            "missing values were replaced by the mean of these samples, which does not merge exactly; fill them before "
+            "the fit, with the same values everywhere"
         )
-    n, d = found.n_samples, len(found.mean)
+    n, d = fitted.n_samples, len(fitted.mean)
     # The diagonal of a float32 scatter is rounded; the squares are float64 sums.
-    m2 = np.diag(found.scatter).copy()
-    if found.squares is not None:
-        m2 = found.squares * (1.0 if found.scale is None else found.scale**2)
-    count = np.full(d, n, np.int64) - found.missing
+    m2 = np.diag(fitted.scatter).copy()
+    if fitted.squares is not None:
+        m2 = fitted.squares * (1.0 if fitted.scale is None else fitted.scale**2)
+    count = np.full(d, n, np.int64) - fitted.missing
     return Summary(
-        n, Moments(count, found.mean, m2, found.missing), scatter=found.scatter, probe=found.probe,
-        chain=None if found.certificate_method == "none" else found.chain,
+        n, Moments(count, fitted.mean, m2, fitted.missing), scatter=fitted.scatter, probe=fitted.probe,
+        chain=None if fitted.certificate_method == "none" else fitted.chain,
+    )  # fmt: skip
+
+
+def accumulator_dataset(summary: Summary) -> xarray.Dataset:
+    """Return a summary as a Dataset, to save or send."""
+    import xarray  # slow to import
+
+    moments = summary.moments
+    variables: dict[str, Any] = {
+        name: ("feature", getattr(moments, name)) for name in ("count", "mean", "m2", "missing")
+    }
+    if summary.scatter is not None:
+        variables["scatter"] = (("feature", "feature_2"), summary.scatter)
+    else:
+        variables["sketch"] = (("row", "feature"), summary.sketch)
+    if summary.probe is not None:
+        variables["probe"] = (("feature", "probe_vector"), summary.probe)
+    attributes = {
+        "kind": "accumulator",
+        "format_version": FORMAT_VERSION,
+        "n_samples": summary.n_samples,
+        "lost": summary.lost,
+    }
+    if summary.chain is not None:
+        attributes["chain"] = summary.chain
+    return xarray.Dataset(variables, attrs=attributes)
+
+
+def summary_from(dataset: xarray.Dataset) -> Summary:
+    """Return the summary of a Dataset that `accumulator_dataset` made."""
+    needed = {"count", "mean", "m2", "missing"}
+    if (
+        dataset.attrs.get("kind") != "accumulator"
+        or not needed <= set(dataset)
+        or not {"scatter", "sketch"} & set(dataset)
+    ):
+        raise InputError("the Dataset is not an accumulator; give the attribute accumulator_ of a fitted PCA")
+    moments = Moments(*(dataset[name].values for name in ("count", "mean", "m2", "missing")))
+    parts = {name: dataset[name].values for name in ("scatter", "sketch", "probe") if name in dataset}
+    # Accumulators of version 0.7 merge, but cannot be certified.
+    chain = dataset.attrs.get("chain")
+    return Summary(
+        int(dataset.attrs["n_samples"]), moments, lost=float(dataset.attrs["lost"]),
+        chain=None if chain is None else int(chain), **parts,
     )  # fmt: skip

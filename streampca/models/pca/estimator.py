@@ -1,4 +1,4 @@
-"""The `PCA` estimator: scikit-learn's contract and names over data of any size."""
+"""The `PCA` estimator: scikit-learn's API for data of any size."""
 
 from __future__ import annotations
 
@@ -11,22 +11,24 @@ from sklearn.utils.validation import check_is_fitted
 
 from streampca._typing import Array
 from streampca.errors import InputError
-from streampca.models.base import Estimator, like, scaled_block
-from streampca.models.dataset import accumulator_dataset, as_dataset, pca_variables, provenance, summary_from
+from streampca.models.base import Transformer, class_only, is_dask, is_labelled, scaled_block, scores_like
+from streampca.models.dataset import error_name
 from streampca.models.genotypes import fit_genotypes, matching_part, placed_genotypes
-from streampca.models.pca.accumulator import Summary, combine_summaries, components_of, summarise, summary_of
-from streampca.models.pca.fit import (
-    PCAFit,
-    check_width,
-    fit_pca,
-    log_likelihood,
-    project,
-    scores_of,
+from streampca.models.pca import dataset
+from streampca.models.pca.accumulator import (
+    Summary,
+    accumulator_dataset,
+    combine_summaries,
+    components_of,
+    summarise,
+    summary_from,
+    summary_of,
 )
+from streampca.models.pca.fit import check_width, fit_pca, project, scores_of
 from streampca.models.pca.options import PCAOptions
+from streampca.models.pca.record import PCAFit, log_likelihood
 from streampca.progress import Progress, logger, silent
 from streampca.sources import Source
-from streampca.sources.base import plain_axes
 from streampca.sweep.matrix import Defects, tile_dtype
 from streampca.sweep.memory import memory_limit
 from streampca.sweep.sweep import Sweeps, lazy_rows
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     import xarray
 
 
-class PCA(Estimator):
+class PCA(Transformer):
     """Principal component analysis of data that need not fit in memory.
 
     S = X'X / (n - 1) for X centred (and scaled), S v_i = lambda_i v_i; every component comes with a certificate
@@ -46,29 +48,29 @@ class PCA(Estimator):
     ----------
     n_components : int, float in (0, 1), or None
         Number of components; or the fraction of the total variance to explain, for which only the trace is needed;
-        or None for all min(n_samples, n_features), 10 of genotype files.
+        None for all min(n_samples, n_features), 10 for genotype files.
     scale : "auto", None, "unit", "patterson" or "coslat"
         "unit" divides each feature by its standard deviation (n - 1): PCA of the correlation matrix. "patterson" is for
-        counts of an allele: (g - 2p) / sqrt(2p(1 - p)). "coslat" is for fields on a grid of latitudes, whose
-        features it multiplies by sqrt(cos(latitude)). "auto" is "patterson" for genotype files, None for all else.
+        allele counts: (g - 2p) / sqrt(2p(1 - p)). "coslat" is for fields on a grid of latitudes, whose
+        features it multiplies by sqrt(cos(latitude)). "auto" is "patterson" for genotype files, None for other data.
     missing : "auto", "error" or "mean"
-        What to do with NaN: refuse, or let it stand at its feature's mean. "auto" is "mean" for genotype files, "error"
-        for all else. Infinite values are always refused.
+        Missing values (NaN): raise an error, or replace them by the mean of the feature. "auto" is "mean" for genotype
+        files, "error" for other data. Infinite values always raise an error.
     whiten : bool
         Divide scores by the square root of the explained variance.
     solver : "auto", "covariance", "gram", "krylov" or "power"
         "covariance": the d x d matrix in one sweep. "gram": the n x n matrix, when samples are few. "krylov": block
-        Lanczos, one sweep a block, for everything larger. "power": power method with peeling. "auto" takes the cheapest
-        that fits the memory limit.
+        Lanczos, one sweep per block, for larger data. "power": power method with peeling. "auto" chooses the
+        cheapest that fits the memory limit.
     tol : float
-        Largest certificate, or estimate, allowed. Data of low precision are handled in float64 if the tolerance needs
-        it.
+        Largest certificate, or estimate, allowed. Tiles are float64 if the tolerance requires it.
     certificate : True, "exact" or False
         How rounding enters the certificate. True measures that of float32 products with random probes in float64.
         "exact" computes residuals in float64. False does not measure it: fits in float32 give `estimate_`, which
         excludes rounding, instead of `certificate_`.
     memory_limit : str, int or None
-        Limit on the resident size of this process, as "600MB" or in bytes; half of what is available unless given.
+        Limit on the memory that streampca adds to the process, as "600MB" or in bytes; half of the available memory by
+        default.
     random_state : int, RandomState or None
         Seed of the random start of "krylov" and "power".
     progress : callable or None
@@ -79,17 +81,17 @@ class PCA(Estimator):
     components_ : (n_components, n_features), orthonormal rows, the largest entry of each positive.
     explained_variance_, explained_variance_ratio_, singular_values_ : (n_components,).
     mean_, scale_ : (n_features,); scale_ is None without scaling.
-    noise_variance_ : mean of the eigenvalues left out.
+    noise_variance_ : mean of the other eigenvalues.
     total_variance_ : trace of S.
     certificate_ : (n_components,) r_i, rounding included; missing if `certificate_method_` is "none".
     estimate_ : (n_components,) r_i without rounding, not a bound; only if `certificate_method_` is "none".
     certificate_method_ : "probe" or "exact", how rounding was measured; "none" if it was not: with certificate=False,
         or from accumulators of version 0.7.
-    converged_, advice_ : whether every certificate (estimate, if there is none) is within tol, and what to know or do
-        otherwise.
-    n_sweeps_ : reads of all the data that `fit` took.
-    result_ : xarray.Dataset of all this, labelled as the data were; scores are in it after `fit_transform`, and
-        where the fit gave them anyway.
+    converged_, advice_ : whether every certificate (estimate, if there is none) is within tol, and what to do if not.
+    notes_ : what was excluded, and which components are not distinguishable.
+    n_components_, n_samples_, n_sweeps_ : number of components, samples, and reads of all the data.
+    result_ : xarray.Dataset of all this, labelled like the data; includes scores after `fit_transform`, and if the fit
+        computes them anyway.
 
     Examples
     --------
@@ -102,7 +104,13 @@ class PCA(Estimator):
     True
     """
 
-    _found: PCAFit
+    _dataset = dataset
+    _shown = (
+        "components", "explained_variance", "explained_variance_ratio", "singular_values", "noise_variance",
+        "total_variance", "certificate_method",
+    )  # fmt: skip
+    _fitted: PCAFit
+    _summary: Summary | None = None
 
     def __init__(
         self,
@@ -130,48 +138,53 @@ class PCA(Estimator):
         self.progress = progress
 
     def fit(self, X: Any, y: None = None, *, sample_dims: Sequence[str] | None = None) -> PCA:  # noqa: ARG002
-        """Find the components of X: an array, a path, or anything that `open_source` takes.
+        """Fit the components of X: an array, a path, or anything that `open_source` takes.
 
         Parameters
         ----------
         X : samples x features.
         y : ignored.
-        sample_dims : dimensions of labelled data that make up the samples; the first one unless given.
+        sample_dims : dimensions of labelled data that make up the samples; the first one by default.
         """
         self._fit(self._source(X, sample_dims, reset=True))
         return self
 
     def fit_transform(self, X: Any, y: None = None, *, sample_dims: Sequence[str] | None = None) -> Any:  # noqa: ARG002
-        """Find the components and return the scores of X; at most one sweep more than `fit`.
+        """Fit the components and return the scores of X; at most one sweep more than `fit`.
 
         Parameters
         ----------
-        X, y, sample_dims : as of `fit`.
+        X, y, sample_dims : as for `fit`.
         """
         source = self._source(X, sample_dims, reset=True)
         sweeps = self._fit(source)
-        if type(X).__module__.startswith("dask.array"):
+        if is_dask(X):
             return self.transform(X)
-        scores, self._found = scores_of(self._found, sweeps)
-        self._set_attributes(sweeps.matrix.source, scores)
-        return like(X, _whitened(scores, self._found, self.whiten), source)
+        scores, fitted = scores_of(self._fitted, sweeps)
+        self._keep_fit(fitted, sweeps, scores)
+        return scores_like(X, _whitened(scores, fitted, self.whiten), source)
 
     def _fit(self, source: Source) -> Sweeps:
-        if source.is_genotypes:
-            self._found, sweeps, _ = fit_genotypes(source, self._fit_pca)
-        else:
-            self._found, sweeps = self._fit_pca(source)
-        self._summary: Summary | None = None
-        self._set_attributes(sweeps.matrix.source, self._found.scores)
+        fit = partial(
+            fit_pca, options=self._options(), memory=self.memory_limit, progress=self.progress or silent,
+            keep_scatter=True,
+        )  # fmt: skip
+        fitted, sweeps = fit_genotypes(source, fit)[:2] if source.is_genotypes else fit(source)
+        self._summary = None
+        self._keep_fit(fitted, sweeps, fitted.scores)
         return sweeps
 
-    def partial_fit(self, X: Any, y: None = None) -> PCA:  # noqa: ARG002
-        """Take in one more batch of samples.
+    def _keep_fit(self, fitted: PCAFit, sweeps: Sweeps, scores: Array | None) -> None:
+        source = sweeps.matrix.source
+        self._keep(fitted, source, fitted.axes(source), scores)
 
-        Exact, whatever the order and size of the batches, while the d x d covariance fits the memory limit. Beyond
-        that a sketch of max(4 k, k + 64) rows is merged with each batch (k = 32 if n_components is not a number), and
-        what was cut off is in the certificate. Missing values are refused: the mean is not known until the end.
-        After a `fit` that formed the covariance the batches add to it; after any other it starts anew, and says so.
+    def partial_fit(self, X: Any, y: None = None) -> PCA:  # noqa: ARG002
+        """Add a batch of samples.
+
+        Exact, for any order and size of the batches, while the d x d covariance fits the memory limit. Beyond that a
+        sketch of max(4 k, k + 64) rows is merged with each batch (k = 32 if n_components is not a number), and the
+        certificate includes what it drops. Missing values raise an error: the mean is unknown until the end.
+        After a `fit` that formed the covariance the batches add to it; after any other it starts over with a warning.
 
         Parameters
         ----------
@@ -181,7 +194,7 @@ class PCA(Estimator):
         summary = self._summary_so_far()
         source = self._source(X, None, reset=summary is None)
         if source.is_genotypes:
-            raise InputError(f"{source.name}: partial_fit takes arrays; genotypes of any size go to fit")
+            raise InputError(f"{source.name}: partial_fit takes arrays; use fit for genotypes")
         d = source.shape[1]
         rows = self._sketch_rows(summary, d)
         step = max(1, min(source.chunks[0], (rows or source.chunks[0])))
@@ -194,21 +207,20 @@ class PCA(Estimator):
         assert summary is not None
         self._summary = summary
         if summary.n_samples > 1:
-            self._found = components_of(summary, self._clipped_options())
-            self._set_attributes(source, None)
+            fitted = components_of(summary, self._clipped_options())
+            self._keep(fitted, source, fitted.axes(source))
         return self
 
     def _summary_so_far(self) -> Summary | None:
-        summary: Summary | None = getattr(self, "_summary", None)
-        if summary is not None or not self.__sklearn_is_fitted__():
-            return summary
-        if self._found.scatter is None or self._found.missing.any():
-            logger.warning("the fit kept no accumulator that batches can be added to; partial_fit starts anew")
+        if self._summary is not None or not self.__sklearn_is_fitted__():
+            return self._summary
+        if self._fitted.scatter is None or self._fitted.missing.any():
+            logger.warning("the fit kept no accumulator to add batches to; partial_fit starts over")
             return None
         return self._summary_of()
 
     def _sketch_rows(self, summary: Summary | None, d: int) -> int | None:
-        """Return the rows of the sketch, None to be exact: as it was begun, or as the memory limit allows."""
+        """Return the rows of the sketch, None to be exact: as before, or as the memory limit allows."""
         exact = 5 * 8 * d * d < memory_limit(self.memory_limit) if summary is None else summary.exact
         k = int(self.n_components) if isinstance(self.n_components, (int, np.integer)) else 32
         return None if exact else max(4 * k, k + 64)
@@ -216,7 +228,7 @@ class PCA(Estimator):
     def merge(self, other: PCA) -> PCA:
         """Return the PCA of the samples of both, which must be disjoint: as if fitted on their union.
 
-        Exact where both were fitted by solver="covariance" or by `partial_fit` under the memory limit. Sites can share
+        Exact if both were fitted by solver="covariance" or by `partial_fit` within the memory limit. Sites can share
         these accumulators (`accumulator_`) instead of their data.
 
         Parameters
@@ -225,34 +237,36 @@ class PCA(Estimator):
         """
         check_is_fitted(self)
         check_is_fitted(other)
-        both = combine_summaries(self._summary_of(), other._summary_of())
-        return self._from_summary(both)
+        return self._from_summary(combine_summaries(self._summary_of(), other._summary_of()), self.get_params())
 
     @property
     def accumulator_(self) -> xarray.Dataset:
-        """Count, mean, M2 and scatter as a Dataset, to be saved, sent and merged elsewhere by `from_accumulator`."""
+        """Count, mean, M2 and scatter as a Dataset, to save, send, and merge elsewhere by `from_accumulator`."""
         check_is_fitted(self)
         return accumulator_dataset(self._summary_of())
 
-    def from_accumulator(self, accumulator: xarray.Dataset) -> PCA:
-        """Return a PCA with these parameters, fitted from the accumulator of another.
+    @class_only
+    def from_accumulator(cls: type[PCA], accumulator: xarray.Dataset, /, **parameters: Any) -> PCA:  # noqa: N805
+        """Return a PCA fitted from the accumulator of another.
 
         Parameters
         ----------
         accumulator : `accumulator_` of the other.
+        parameters : of the new PCA, such as n_components.
         """
-        return self._from_summary(summary_from(accumulator))
+        return cls._from_summary(summary_from(accumulator), parameters)
 
-    def _from_summary(self, summary: Summary) -> PCA:
-        merged: PCA = type(self)(**self.get_params())
-        merged._sample_dims = None
+    @classmethod
+    def _from_summary(cls, summary: Summary, parameters: dict[str, Any]) -> PCA:
+        merged = cls(**parameters)
         merged._summary = summary
-        merged._found = components_of(summary, merged._clipped_options())
-        merged._set_attributes(None, None)
+        merged._fitted = components_of(summary, merged._clipped_options())
+        merged._origin = ("merged accumulators", "")
+        merged._set_attributes()
         return merged
 
     def _summary_of(self) -> Summary:
-        return summary_of(self._found, self._summary)
+        return summary_of(self._fitted, self._summary)
 
     def transform(self, X: Any) -> Any:
         """Return the scores (X - mean) / scale V; one sweep. Dask in, lazy Dask out; xarray in, xarray out.
@@ -262,51 +276,50 @@ class PCA(Estimator):
         X : samples x features: an array, a path, or anything that `open_source` takes.
         """
         check_is_fitted(self)
-        found = self._found
-        if type(X).__module__.startswith("dask.array") and not found.genotypes:
-            source = self._source(X, None, reset=False)
-            check_width(source, found)
-            block_scores = partial(_block_scores, found=found, missing=self._missing, whiten=self.whiten)
-            return lazy_rows(X.reshape(source.shape), block_scores, len(found.components), tile_dtype(source.dtype))
-        source = self._source(X, None, reset=False)
-        if found.genotypes:
+        source, fitted = self._source(X, None, reset=False), self._fitted
+        if is_dask(X) and not fitted.genotypes:
+            check_width(source, fitted)
+            block_scores = partial(_block_scores, fitted=fitted, missing=self._missing, whiten=self.whiten)
+            return lazy_rows(X.reshape(source.shape), block_scores, len(fitted.components), tile_dtype(source.dtype))
+        progress = self.progress or silent
+        if fitted.genotypes:
             genotypes, match = self._matched(source)
             scores, _ = placed_genotypes(
-                genotypes, found, match, projection="simple", memory=self.memory_limit, progress=self.progress or silent
+                genotypes, fitted, match, projection="simple", memory=self.memory_limit, progress=progress
             )
         else:
-            scores, _ = project(source, found, self._missing, self.memory_limit, self.progress or silent)
-        return like(X, _whitened(scores, found, self.whiten), source)
+            scores, _ = project(source, fitted, self._missing, self.memory_limit, progress)
+        return scores_like(X, _whitened(scores, fitted, self.whiten), source)
 
     def _scores_and_squares(self, X: Any) -> tuple[Array, Array]:
         """Return the scores of samples and their squared lengths, in float64."""
         check_is_fitted(self)
-        source, found = self._source(X, None, reset=False), self._found
-        if found.genotypes:
+        source, fitted = self._source(X, None, reset=False), self._fitted
+        if fitted.genotypes:
             genotypes, match = self._matched(source)
-            if len(match.fitted) < len(found.mean):
-                raise InputError(f"{source.name}: all variants fitted are needed here: {match.note}")
-            source, found = genotypes.take(features=match.new), matching_part(found, match)
-        missing = "mean" if found.genotypes else self._missing
-        return project(source, found, missing, self.memory_limit, self.progress or silent, np.float64)
+            if len(match.fitted) < len(fitted.mean):
+                raise InputError(f"{source.name}: all fitted variants are needed here: {match.note}")
+            source, fitted = genotypes.take(features=match.new), matching_part(fitted, match)
+        missing = "mean" if fitted.genotypes else self._missing
+        return project(source, fitted, missing, self.memory_limit, self.progress or silent, np.float64)
 
     def inverse_transform(self, X: Any) -> Any:
         """Map scores back to samples: (X V') scale + mean.
 
         Parameters
         ----------
-        X : samples x components, as `transform` gives them.
+        X : samples x components, as `transform` returns them.
         """
         check_is_fitted(self)
-        found = self._found
-        weights = _deviations(found) if self.whiten else np.ones(len(found.components))
-        components = found.components * weights[:, None]
-        if type(X).__module__.startswith("dask.array"):
-            return found.scaling.restore(X @ components)
-        if type(X).__module__.startswith("xarray."):
-            return self._labelled(X, lambda Z: found.scaling.restore(Z @ components))
+        fitted = self._fitted
+        weights = _deviations(fitted) if self.whiten else np.ones(len(fitted.components))
+        components = fitted.components * weights[:, None]
+        if is_dask(X):
+            return fitted.scaling.restore(X @ components)
+        if is_labelled(X):
+            return self._labelled(X, lambda Z: fitted.scaling.restore(Z @ components))
         scores = np.asarray(X)
-        restored = found.scaling.restore(scores @ components)
+        restored = fitted.scaling.restore(scores @ components)
         return restored.astype(np.result_type(scores.dtype, np.float32)) if scores.dtype.kind == "f" else restored
 
     def score_samples(self, X: Any) -> Array:
@@ -316,8 +329,7 @@ class PCA(Estimator):
         ----------
         X : samples x features: an array, a path, or anything that `open_source` takes.
         """
-        scores, squares = self._scores_and_squares(X)
-        return log_likelihood(scores, squares, self._found)
+        return log_likelihood(*self._scores_and_squares(X), self._fitted)
 
     def score(self, X: Any, y: None = None) -> float:  # noqa: ARG002
         """Return the mean log-likelihood of the samples.
@@ -335,8 +347,8 @@ class PCA(Estimator):
         Whitening changes scores, not the model: unlike scikit-learn's, this is the same with and without it.
         """
         check_is_fitted(self)
-        V, s2 = self._found.components, self._found.noise_variance
-        excess = np.maximum(self._found.explained_variance - s2, 0.0)
+        V, s2 = self._fitted.components, self._fitted.noise_variance
+        excess = np.maximum(self._fitted.explained_variance - s2, 0.0)
         covariance = (V.T * excess) @ V
         covariance.flat[:: len(covariance) + 1] += s2
         return covariance
@@ -344,7 +356,7 @@ class PCA(Estimator):
     def get_precision(self) -> Array:
         """Return the inverse of the model's covariance, by the k x k system where there is noise."""
         check_is_fitted(self)
-        V, l, s2 = self._found.components, self._found.explained_variance, self._found.noise_variance
+        V, l, s2 = self._fitted.components, self._fitted.explained_variance, self._fitted.noise_variance
         if s2 == 0 or len(V) == V.shape[1]:
             return np.asarray(np.linalg.inv(self.get_covariance()))
         precision = (V.T * (1 / l - 1 / s2)) @ V
@@ -364,20 +376,15 @@ class PCA(Estimator):
     def reconstruction_curve(self) -> Array:
         """Return J(m) for m = 0 .. k: the sum of the eigenvalues left out by the first m components, from the trace."""
         check_is_fitted(self)
-        left = self._found.total_variance - np.cumsum([0.0, *self._found.explained_variance])
+        left = self._fitted.total_variance - np.cumsum([0.0, *self._fitted.explained_variance])
         return np.asarray(np.maximum(left, 0.0))
 
     def _options(self) -> PCAOptions:
         return PCAOptions.of(self._parameters())
 
-    def _fit_pca(self, source: Source) -> tuple[PCAFit, Sweeps]:
-        return fit_pca(
-            source, self._options(), memory=self.memory_limit, progress=self.progress or silent, keep_scatter=True
-        )
-
     @property
     def _missing(self) -> str:
-        """What to do with NaN in arrays."""
+        """Rule for NaN in arrays."""
         return "error" if self.missing == "auto" else self.missing
 
     def _clipped_options(self) -> PCAOptions:
@@ -389,70 +396,33 @@ class PCA(Estimator):
             update["n_components"] = min(options.n_components, most)
         return options.model_copy(update=update)
 
-    def _set_attributes(self, source: Source | None, scores: Array | None) -> None:
-        found = self._found
-        self.components_ = found.components
-        self.explained_variance_ = found.explained_variance
-        self.explained_variance_ratio_ = found.explained_variance_ratio
-        self.singular_values_ = np.sqrt(found.explained_variance * (found.n_samples - 1))
-        self.mean_ = found.mean
-        self.scale_ = found.scale
-        self.noise_variance_ = found.noise_variance
-        self.total_variance_ = found.total_variance
-        self.certificate_method_ = found.certificate_method
-        # A fit before this one may have had the other.
-        if found.certificate_method == "none":
-            self.estimate_ = found.certificate
-            self.__dict__.pop("certificate_", None)
-        else:
-            self.certificate_ = found.certificate
-            self.__dict__.pop("estimate_", None)
-        self.converged_ = found.converged
-        self.advice_ = found.advice
-        self.n_sweeps_ = found.n_sweeps
-        self.n_components_ = len(found.components)
-        self.n_samples_ = found.n_samples
-        self.n_features_in_ = len(found.mean)
-        self._labels = found.axes(source) if source is not None else None
-        self._scores = scores
-        self._origin = (source.name, source.fingerprint()) if source is not None else ("merged accumulators", "")
-
-    @property
-    def result_(self) -> xarray.Dataset:
-        """All that was found, as a labelled Dataset with its provenance."""
-        check_is_fitted(self)
-        samples, features = self._labels or plain_axes((self._found.n_samples, len(self._found.mean)))
-        parameters = {name: value for name, value in self.get_params().items() if name != "progress"}
-        attributes = provenance(self._found, *self._origin, parameters)
-        variables, coords = pca_variables(self._found, samples, features, self._scores)
-        if self._scores is None:
-            coords = {name: coord for name, coord in coords.items() if name not in samples.coords}
-        return as_dataset(variables, coords, attributes)
+    def _set_attributes(self) -> None:
+        super()._set_attributes()
+        # An earlier fit may have had the other.
+        for name in ("certificate_", "estimate_"):
+            self.__dict__.pop(name, None)
+        setattr(self, f"{error_name(self._fitted.certificate_method)}_", self._fitted.certificate)
 
     def __sklearn_tags__(self) -> Any:
-        """Say which types are kept, and whether NaN is allowed."""
+        """Return the types that are kept, and whether NaN is allowed."""
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         tags.input_tags.allow_nan = self.missing == "mean"
         return tags
 
-    @property
-    def _n_features_out(self) -> int:
-        return len(self._found.components)
 
-
-def _deviations(found: PCAFit) -> Array:
+def _deviations(fitted: PCAFit) -> Array:
     """Return the standard deviation of each score; of directions without variance, one that is not zero."""
-    deviation = np.sqrt(found.explained_variance)
+    deviation = np.sqrt(fitted.explained_variance)
     return np.asarray(np.maximum(deviation, np.finfo(np.float64).eps * deviation[0]))
 
 
-def _whitened(scores: Array, found: PCAFit, whiten: bool) -> Array:
-    """Return the scores divided by their standard deviation, if asked for."""
-    return np.asarray(scores / _deviations(found).astype(scores.dtype)) if whiten else scores
+def _whitened(scores: Array, fitted: PCAFit, whiten: bool) -> Array:
+    """Return the scores, divided by their standard deviation if `whiten`."""
+    return np.asarray(scores / _deviations(fitted).astype(scores.dtype)) if whiten else scores
 
 
-def _block_scores(block: Array, *, found: PCAFit, missing: str, whiten: bool) -> Array:
+def _block_scores(block: Array, *, fitted: PCAFit, missing: str, whiten: bool) -> Array:
     """Return the scores of one block of a lazy array."""
-    T = scaled_block(block, found.scaling, tile_dtype(block.dtype), missing)
-    return _whitened(T @ found.components.T.astype(T.dtype), found, whiten)
+    T = scaled_block(block, fitted.scaling, tile_dtype(block.dtype), missing)
+    return _whitened(T @ fitted.components.T.astype(T.dtype), fitted, whiten)

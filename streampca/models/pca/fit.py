@@ -1,27 +1,36 @@
-"""Principal components as plain functions: fit, project, reconstruct. The estimator and the commands call these."""
+"""The fit of PCA, and projection on its components."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from streampca._typing import Array
 from streampca.errors import InputError
-from streampca.genetics.samples import without_sparse
+from streampca.genetics.samples import excluding_sparse
 from streampca.models.pca.options import PCAOptions
-from streampca.progress import Progress, logger, silent
-from streampca.solvers.base import PROBE_TOL, NeedsFloat64, SamplesLeftOut, Solution, Wanted, left_out, total_variance
+from streampca.models.pca.record import PCAFit, also_spent, not_distinguishable, signed, signs_of
+from streampca.progress import Progress, silent
+from streampca.solvers.base import (
+    PROBE_TOL,
+    NeedsFloat64,
+    Solution,
+    Wanted,
+    in_float64_if_needed,
+    left_out,
+    total_variance,
+)
 from streampca.solvers.choose import Plan, Timed, check_components, plan
 from streampca.solvers.cost import ASSUMED_COMPONENTS
-from streampca.sources import Axis, Source
+from streampca.sources import Source
 from streampca.sweep.matrix import tile_dtype
 from streampca.sweep.memory import WRITE_COPIES, Budget, Needs, plan_sweeps
 from streampca.sweep.scaling import Scaling
-from streampca.sweep.statistics import CrossProduct, Projection, Statistic
+from streampca.sweep.statistics import CrossProduct, Moments, Projection, Statistic
 from streampca.sweep.sweep import Sweeps
 
 # Values of the option `certificate`, and what solvers call them.
@@ -29,9 +38,6 @@ CERTIFICATES = {True: "probe", "exact": "exact", False: "none"}
 UNIT_COLUMNS = 8192
 # Unit rows whose Gram matrix has a smaller eigenvalue are not independent.
 DEPENDENT = 1e-4
-# Of genotypes, as other programs give.
-# More sets of components that are not distinguishable are said in one note.
-MOST_NOTES = 2
 
 
 def resolve(options: PCAOptions, source: Source) -> PCAOptions:
@@ -66,103 +72,6 @@ def plan_pca(
     return replace(planned, timed=Timed(options.scale, options.missing, k))
 
 
-@dataclass(frozen=True)
-class PCAFit:
-    """Principal components with all that is known of them.
-
-    Attributes
-    ----------
-    components : (k, d), orthonormal rows, the largest entry of each positive.
-    explained_variance, certificate : (k,).
-    certificate_method : how the certificates were obtained: "probe", "exact", or "none" where they are estimates.
-    total_variance : trace of the covariance, n - 1 convention.
-    mean, scale : (d,), scale None where features are not scaled.
-    missing : (d,) missing values of each feature.
-    squares : (d,) sum of squared deviations of each feature from its mean, scaled.
-    genotypes : whether the features are variants.
-    used : (d,) which features the filter let pass; None for all. All else is of these alone.
-    following : the next eigenvalue, as far as it is known.
-    notes : what was left out and what to mind, in words.
-    sample_missing : (n,) missing calls of each sample, of genotypes.
-    scores : (n, k) where the fit gave them without a sweep of their own, else None.
-    scatter : (d, d) unscaled scatter matrix, if asked for and formed.
-    probe, chain : (d, p) its product with random vectors in float64 where it was formed in float32, and the length of
-        its sums.
-    """
-
-    components: Array
-    explained_variance: Array
-    certificate: Array
-    total_variance: float
-    mean: Array
-    scale: Array | None
-    missing: Array
-    n_samples: int
-    converged: bool
-    advice: str
-    solver: str
-    tile_dtype: str
-    sweep_seconds: tuple[float, ...]
-    warm_seconds: float
-    bytes_read: int
-    seconds: float
-    squares: Array | None = None
-    genotypes: bool = False
-    used: Array | None = None
-    following: float | None = None
-    notes: tuple[str, ...] = ()
-    sample_missing: Array | None = None
-    scores: Array | None = None
-    scatter: Array | None = None
-    probe: Array | None = None
-    chain: int = 0
-    certificate_method: str = "exact"
-
-    @property
-    def n_sweeps(self) -> int:
-        """Reads of all the data."""
-        return len(self.sweep_seconds)
-
-    def axes(self, source: Source) -> tuple[Axis, Axis]:
-        """Return the samples and those of the features that were used, of the source that was swept."""
-        return source.samples, source.features if self.used is None else source.features.take(self.used)
-
-    @property
-    def scaling(self) -> Scaling:
-        """Centre and scale of the features."""
-        return Scaling(self.mean, self.scale)
-
-    def leading(self, count: int) -> PCAFit:
-        """Return the first so many components alone."""
-        return replace(
-            self, components=self.components[:count], explained_variance=self.explained_variance[:count],
-            certificate=self.certificate[:count], scores=None if self.scores is None else self.scores[:, :count],
-            following=float(self.explained_variance[count]) if count < len(self.components) else self.following,
-        )  # fmt: skip
-
-    @property
-    def explained_variance_ratio(self) -> Array:
-        """Share of the total variance of each component."""
-        return self.explained_variance / self.total_variance
-
-    @property
-    def genotype_eigenvalue(self) -> Array:
-        """Eigenvalues of X X' / m for m features (variants), as programs for genotypes give them."""
-        return np.asarray(self.explained_variance * (self.n_samples - 1) / len(self.mean))
-
-    @property
-    def noise_variance(self) -> float:
-        """Mean of the eigenvalues left out, from the trace (as scikit-learn counts them: min(n, d) - k)."""
-        left = min(self.n_samples, len(self.mean)) - len(self.explained_variance)
-        return max(0.0, self.total_variance - float(self.explained_variance.sum())) / left if left else 0.0
-
-    @property
-    def typical_distance(self) -> float:
-        """Root mean square distance of the fitted samples from the components: sqrt((n - 1) / n (total - sum l_i))."""
-        left = max(0.0, self.total_variance - float(self.explained_variance.sum()))
-        return float(np.sqrt((self.n_samples - 1) / self.n_samples * left))
-
-
 def fit_pca(
     source: Source, options: PCAOptions, *, memory: Any = None, progress: Progress = silent, extra_sweeps: int = 0,
     keep_scatter: bool = False, detect_missing: bool = False,
@@ -179,53 +88,38 @@ def fit_pca(
     detect_missing : replace missing values by the mean, as missing="mean" does, without an additional sweep over
         complete data.
     """
-    started, memory = time.monotonic(), Budget.of(memory)
-    chosen = plan_pca(source, options, memory=memory, extra_sweeps=extra_sweeps, keep_scatter=keep_scatter)
-    resolved = resolve(options, source)
-    wanted = wanted_components(resolved, source.shape)
-    missing = "detect" if detect_missing else resolved.missing
-    sweeps = chosen.over(source, missing, resolved.scale, progress=progress)
-    full: Array | None = None
-    try:
-        with sweeps:
-            solution, tiles = _solved(chosen, sweeps, wanted)
-            used = _used(solution.scaling)
-            if used is not None and used.sum() < len(solution.values):
-                solution = solution.leading(int(used.sum()))
-            components, scores, certificate = _both_sides(sweeps, solution, used, tiles)
-    except SamplesLeftOut as error:
-        full = error.full
-    if full is not None:
-        spent, n_bytes = sweeps.seconds, sweeps.bytes_read
-        # Frees the data that were kept, before the next fit keeps its own.
-        del sweeps, chosen
-        found, sweeps = fit_pca(
-            without_sparse(source, full), options, memory=memory, progress=progress, extra_sweeps=extra_sweeps,
-            keep_scatter=keep_scatter, detect_missing=detect_missing,
-        )  # fmt: skip
-        return also_spent(found, spent, n_bytes), sweeps
+    started, budget = time.monotonic(), Budget.of(memory)
+
+    def attempt(part: Source, _: Array | None) -> tuple[PCAFit, Sweeps]:
+        chosen = plan_pca(part, options, memory=budget, extra_sweeps=extra_sweeps, keep_scatter=keep_scatter)
+        return _fit(part, resolve(options, part), chosen, progress, detect_missing)
+
+    (fitted, sweeps), seconds, bytes_read = excluding_sparse(source, attempt)
+    fitted = also_spent(fitted, seconds, bytes_read)
+    return replace(fitted, seconds=time.monotonic() - started), sweeps
+
+
+def _fit(
+    source: Source, options: PCAOptions, chosen: Plan, progress: Progress, detect_missing: bool
+) -> tuple[PCAFit, Sweeps]:
+    wanted = wanted_components(options, source.shape)
+    missing = "detect" if detect_missing else options.missing
+    sweeps = chosen.over(source, missing, options.scale, progress=progress)
+    with sweeps:
+        solution = in_float64_if_needed(sweeps, lambda: chosen.solver.solve(sweeps, wanted))
+        tiles = _score_dtype(solution, sweeps, chosen, wanted)
+        used = used_features(solution.scaling)
+        if used is not None and used.sum() < len(solution.values):
+            solution = solution.leading(int(used.sum()))
+        components, scores, certificate = _both_sides(sweeps, solution, used, tiles)
     fitted_in = str(sweeps.matrix.dtype)
     sweeps.matrix = replace(sweeps.matrix, dtype=tiles)
-    notes: tuple[str, ...] = ()
-    scale: Any = solution.scaling.scale
-    features: Any = slice(None)
-    if source.filter is not None:
-        notes = source.notes
-        if used is not None:
-            notes += (f"variants excluded: {left_out(source.filter, solution.moments)}",)
-            features = used
-    elif used is not None:
-        # Arrays keep their features: those that do not vary have zero in every component.
-        scale, used = np.where(used, scale, 1.0), None
-    found = PCAFit(
+    fitted = PCAFit(
+        **of_features(source, solution.moments, replace(solution.scaling, mean=solution.moments.mean), used),
         components=components,
         explained_variance=solution.values,
         certificate=certificate,
         total_variance=solution.trace,
-        mean=solution.moments.mean[features],
-        scale=None if scale is None else scale[features],
-        missing=solution.moments.missing[features],
-        squares=(solution.moments.m2 / (1.0 if scale is None else scale**2))[features],
         n_samples=source.shape[0],
         converged=solution.converged,
         advice=solution.advice,
@@ -234,11 +128,9 @@ def fit_pca(
         sweep_seconds=tuple(sweeps.seconds),
         warm_seconds=sweeps.warm_seconds,
         bytes_read=sweeps.bytes_read,
-        seconds=time.monotonic() - started,
+        seconds=0.0,
         genotypes=source.is_genotypes,
-        used=used,
         following=solution.following,
-        notes=notes,
         sample_missing=sweeps.sample_missing,
         scores=scores,
         scatter=solution.scatter,
@@ -246,72 +138,41 @@ def fit_pca(
         chain=solution.chain,
         certificate_method=solution.errors.method,
     )
-    return replace(found, notes=notes + not_distinguishable(found)), sweeps
+    return replace(fitted, notes=fitted.notes + not_distinguishable(fitted)), sweeps
 
 
-def _solved(chosen: Plan, sweeps: Sweeps, wanted: Wanted) -> tuple[Solution, np.dtype[Any]]:
-    """Solve, in float64 if values are out of the range of float32; returns the type of the scores, too."""
-    double = np.dtype(np.float64)
+def of_features(source: Source, moments: Moments, scaling: Scaling, used: Array | None) -> dict[str, Any]:
+    """Return the fields of a fitted record that have one entry per used feature, and the notes of the source."""
+    scale = scaling.scale
+    notes: tuple[str, ...] = source.notes if source.filter is not None else ()
+    chosen: Any = slice(None)
+    if used is not None and source.filter is not None:
+        notes, chosen = (*notes, f"variants excluded: {left_out(source.filter, moments)}"), used
+    elif used is not None and scale is not None:
+        # Arrays keep their features: those that do not vary have zero in every component.
+        scale, used = np.where(used, scale, 1.0), None
+    return {
+        "mean": scaling.mean[chosen],
+        "scale": None if scale is None else scale[chosen],
+        "missing": moments.missing[chosen],
+        "squares": (moments.m2 / (1.0 if scale is None else scale**2))[chosen],
+        "used": used,
+        "notes": notes,
+    }
+
+
+def _score_dtype(solution: Solution, sweeps: Sweeps, chosen: Plan, wanted: Wanted) -> np.dtype[Any]:
+    """Return the type of the scores: float64 if float32 cannot hold them, or if tol requires it."""
+    source, double = sweeps.matrix.source, np.dtype(np.float64)
     try:
-        solution = chosen.solver.solve(sweeps, wanted)
+        total_variance(solution.moments, solution.scaling.scale, source.shape[0], chosen.dtype, source.name)
     except NeedsFloat64:
-        logger.info("values are out of the range of float32 tiles; restarting in float64")
-        sweeps.matrix = replace(sweeps.matrix, dtype=double, scaling=None)
-        return chosen.solver.solve(sweeps, wanted), double
-    source, scale = sweeps.matrix.source, solution.scaling.scale
-    try:
-        total_variance(solution.moments, scale, source.shape[0], chosen.dtype, source.name)
-    except NeedsFloat64:
-        return solution, double
-    return solution, double if wanted.tol < PROBE_TOL else chosen.dtype
+        return double
+    return double if wanted.tol < PROBE_TOL else chosen.dtype
 
 
-def also_spent(found: Any, seconds: Sequence[float], bytes_read: int) -> Any:
-    """Count what was swept before the fit began again."""
-    return replace(found, sweep_seconds=(*seconds, *found.sweep_seconds), bytes_read=bytes_read + found.bytes_read)
-
-
-def not_distinguishable(found: PCAFit) -> tuple[str, ...]:
-    """Say which components stand too close to each other to be told apart, by North's rule of thumb.
-
-    An eigenvalue has the sampling error lambda sqrt(2 / N) for N independent replicates: the samples, or of genotypes
-    the variants. Neighbours closer than that are some mixture of each other, and another sample would mix them anew.
-
-    References: North, Bell, Cahalan & Moeng (1982), Mon. Weather Rev. 110, 699.
-    """
-    replicates = len(found.mean) if found.genotypes else found.n_samples
-    values = np.append(found.explained_variance, [] if found.following is None else [found.following])
-    close = -np.diff(values) < values[:-1] * np.sqrt(2 / replicates)
-    k, said, alike, first = len(found.explained_variance), [], [], 0
-    why = "eigenvalues differ by less than their sampling error"
-    while first < len(close):
-        last = first
-        while last < len(close) and close[last]:
-            last += 1
-        if last > first:
-            end = min(last, k - 1)
-            which = (
-                f"PC {first + 1}"
-                if end == first
-                else f"PCs {first + 1} {'and' if end == first + 1 else 'to'} {end + 1}"
-            )
-            if last < k:
-                alike.append(which)
-            elif end == first:
-                said.append(f"{which} is not distinguishable from those that follow it: the {why}; it may be noise")
-            else:
-                said.append(
-                    f"{which}, and those that follow them, are not distinguishable: their {why}; they may be noise"
-                )
-        first = max(last, first + 1)
-    if len(alike) > MOST_NOTES:
-        alike = [f"PCs {', '.join(which.removeprefix('PCs ') for which in alike)}"]
-    said[:0] = [f"{which} are not distinguishable: their {why}; read them as one plane or space" for which in alike]
-    return tuple(said)
-
-
-def _used(scaling: Scaling) -> Array | None:
-    """Tell which features are used; None if all are."""
+def used_features(scaling: Scaling) -> Array | None:
+    """Return a mask of the features that are used; None if all are."""
     if scaling.scale is None or np.isfinite(scaling.scale).all():
         return None
     return np.isfinite(scaling.scale)
@@ -336,7 +197,7 @@ def _both_sides(
         rows = np.concatenate(pieces)[:, :-1]
     components, shares = _unit_rows(np.array(rows.T, np.float64, order="C"), lengths)
     del rows
-    signs = _signs(components)
+    signs = signs_of(components)
     components *= signs[:, None]
     if used is not None and keeps_all:
         whole = np.zeros((len(components), len(used)))
@@ -382,18 +243,6 @@ def _replace_dependent(rows: Array) -> None:
             row /= np.linalg.norm(row)
 
 
-def signed(components: Array) -> Array:
-    """Return the rows with the sign that makes the largest entry of each positive, as scikit-learn has it."""
-    return components * _signs(components)[:, None]
-
-
-def _signs(components: Array) -> Array:
-    """Return the sign of the largest entry of each row, which scikit-learn makes positive."""
-    # Row by row: the magnitudes of all at once would be one more copy of the components.
-    signs = np.array([np.sign(row[np.abs(row).argmax()]) for row in components])
-    return np.where(signs == 0, 1.0, signs)
-
-
 def check_width(source: Source, found: PCAFit) -> None:
     """Refuse data with other features than those fitted."""
     if source.shape[1] != len(found.mean):
@@ -422,22 +271,6 @@ def project(
     tiles = np.dtype(dtype or tile_dtype(source.dtype))
     planned = plan_sweeps(source, needs, Budget.of(memory), "projecting", dtype=tiles)
     return project_matrix(planned.over(source, missing, None, found.scaling, progress), found, check=True)
-
-
-def distances(scores: Array, squares: Array) -> Array:
-    """Return how far samples lie from the space of the components: |a - V V'a| = sqrt(|a|^2 - |z|^2), in scaled units.
-
-    A missing value that stands at its mean adds nothing. What `project` gives in float32 resolves distances down to
-    about 1e-3 |a|, in float64 down to 1e-7 |a|: below that the difference is rounding, and may come out as 0.
-
-    Parameters
-    ----------
-    scores, squares : (n, k) and (n,), as `project` returns them.
-
-    References: Turk & Pentland (1991), J. Cogn. Neurosci. 3, 71 ("distance from face space").
-    """
-    inside = np.einsum("ij,ij->i", scores, scores, dtype=np.float64)
-    return np.asarray(np.sqrt(np.maximum(squares.astype(np.float64) - inside, 0.0)))
 
 
 def linear_sweeps(source: Source, found: PCAFit, missing: str, memory: Any, progress: Progress) -> Sweeps:
@@ -472,24 +305,3 @@ def scores_of(found: PCAFit, sweeps: Sweeps, sink: Callable[[int, Array], None] 
         return found.scores, found
     scores, _ = project_matrix(sweeps, found, check=False, sink=sink)
     return scores, replace(found, sweep_seconds=tuple(sweeps.seconds), bytes_read=sweeps.bytes_read)
-
-
-def log_likelihood(scores: Array, squares: Array, found: PCAFit) -> Array:
-    """Log-likelihood of each sample under the probabilistic PCA model with these components.
-
-    log N(x; mean, C),  C = V diag(l - s2) V' + s2 I,   x'C^-1 x = (|x|^2 - |z|^2) / s2 + sum z_i^2 / l_i
-
-    which needs the scores z and the length of x alone, not the d x d matrix.
-
-    References: Tipping & Bishop (1999), J. R. Stat. Soc. B 61, 611.
-    """
-    d, k = len(found.mean), len(found.components)
-    l, s2 = found.explained_variance, found.noise_variance
-    z2 = scores.astype(np.float64) ** 2
-    with np.errstate(divide="ignore", invalid="ignore"):
-        inside = (z2 / l).sum(axis=1)
-        if k == d:
-            return np.asarray(-0.5 * (d * np.log(2 * np.pi) + np.log(l).sum() + inside))
-        outside = np.maximum(squares.astype(np.float64) - z2.sum(axis=1), 0.0) / s2
-        logdet = np.log(l).sum() + (d - k) * np.log(s2)
-    return np.asarray(-0.5 * (d * np.log(2 * np.pi) + logdet + inside + outside))

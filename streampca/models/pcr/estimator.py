@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from sklearn.base import RegressorMixin
@@ -13,30 +13,20 @@ from sklearn.utils.validation import check_is_fitted
 
 from streampca._typing import Array
 from streampca.errors import InputError
-from streampca.genetics.matching import match_variants
-from streampca.models.base import Opener, scaled_block
-from streampca.models.dataset import as_dataset
+from streampca.models.base import SHARED, Estimator, is_dask, is_labelled, matched, scaled_block
 from streampca.models.pca.fit import check_width
-from streampca.models.pcr.fit import (
-    PCRFit,
-    fit_pcr,
-    foretold_by_covariates,
-    predict_targets,
-    regression_attributes,
-    regression_variables,
-)
+from streampca.models.pcr import dataset
+from streampca.models.pcr.fit import fit_pcr, predict_targets, predicted_by_covariates
 from streampca.models.pcr.options import PCROptions
+from streampca.models.pcr.record import PCRFit
 from streampca.models.pcr.targets import Targets
-from streampca.progress import Progress, logger, silent
+from streampca.progress import Progress, silent
 from streampca.sources import Source
 from streampca.sweep.matrix import tile_dtype
 from streampca.sweep.sweep import lazy_rows
 
-if TYPE_CHECKING:
-    import xarray
 
-
-class PCR(RegressorMixin, Opener):  # type: ignore[misc]
+class PCR(RegressorMixin, Estimator):  # type: ignore[misc]
     """Principal component regression: least squares of y on the first m scores, lifted to the features.
 
         y = a + c'gamma + z_m'beta_m + error,   z_m = V_m'x,   beta = V_m beta_m
@@ -92,7 +82,9 @@ class PCR(RegressorMixin, Opener):  # type: ignore[misc]
     ([1.0, -1.0], 0.99, 1)
     """
 
-    _found: PCRFit
+    _dataset = dataset
+    _shown = ("components", "explained_variance", "explained_variance_ratio", "certificate")
+    _fitted: PCRFit
 
     def __init__(
         self,
@@ -135,11 +127,8 @@ class PCR(RegressorMixin, Opener):  # type: ignore[misc]
         source = self._source(X, sample_dims, reset=True)
         targets = Targets.of(y, covariates, folds, source.shape[0])
         options = PCROptions.of(self._parameters())
-        self._single = np.asarray(y).ndim == 1
-        self._found, fitted = fit_pcr(
-            source, options, targets, memory=self.memory_limit, progress=self.progress or silent
-        )
-        self._set_attributes(fitted)
+        fitted, used = fit_pcr(source, options, targets, memory=self.memory_limit, progress=self.progress or silent)
+        self._keep(fitted, used, fitted.pca.axes(used))
         return self
 
     def predict(self, X: Any, covariates: Any = None) -> Any:
@@ -153,21 +142,16 @@ class PCR(RegressorMixin, Opener):  # type: ignore[misc]
         covariates : of these samples, as they were given to `fit`.
         """
         check_is_fitted(self)
-        source, found, match = self._source(X, None, reset=False), self._found, None
-        if type(X).__module__.startswith("dask.array") and not found.genotypes:
-            check_width(source, found.pca)
-            block = partial(_block_targets, found=found, missing=self._missing)
-            values = lazy_rows(X.reshape(source.shape), block, len(found.names), np.float64)
-            values = values + foretold_by_covariates(found, covariates, source.shape[0])
-            return values[:, 0] if self._single else values
-        if found.genotypes:
-            if not source.is_genotypes:
-                raise InputError("this regression is on genotypes; give a genotype file or source")
-            labels = {name: np.asarray(values) for name, (_, values) in self._labels_of_features().items()}
-            match = match_variants(labels, source)
-            logger.info("%s", match.note)
+        source, fitted = self._source(X, None, reset=False), self._fitted
+        if is_dask(X) and not fitted.genotypes:
+            check_width(source, fitted.pca)
+            block = partial(_block_targets, fitted=fitted, missing=self._missing)
+            values = lazy_rows(X.reshape(source.shape), block, len(fitted.names), np.float64)
+            values = values + predicted_by_covariates(fitted, covariates, source.shape[0])
+            return values[:, 0] if fitted.one_target else values
+        match = matched(source, self._labels) if fitted.genotypes else None
         values = predict_targets(
-            source, found, covariates, match, self._missing, self.memory_limit, self.progress or silent
+            source, fitted, covariates, match, self._missing, self.memory_limit, self.progress or silent
         )  # fmt: skip
         return self._like(X, values, source)
 
@@ -180,70 +164,44 @@ class PCR(RegressorMixin, Opener):  # type: ignore[misc]
         y : their targets, as they were given to `fit`.
         covariates : of these samples, as they were given to `fit`.
         """
-        foretold = np.asarray(self.predict(X, covariates))
+        predicted = np.asarray(self.predict(X, covariates))
         Y = np.asarray(y, np.float64)
-        known = np.isfinite(np.column_stack([Y, foretold])).all(axis=1)
-        return float(r2_score(Y[known], foretold[known]))
-
-    def _labels_of_features(self) -> Any:
-        assert self._labels is not None
-        return self._labels[1].coords
+        known = np.isfinite(np.column_stack([Y, predicted])).all(axis=1)
+        return float(r2_score(Y[known], predicted[known]))
 
     def _like(self, X: Any, values: Array, source: Source) -> Any:
-        """Return predictions as X came: labelled for labelled data, else NumPy."""
-        values = values[:, 0] if self._single else values
-        if not type(X).__module__.startswith("xarray."):
+        """Return predictions in the form of X: labelled if X is, else NumPy."""
+        values = values[:, 0] if self._fitted.one_target else values
+        if not is_labelled(X):
             return values
-        import xarray
+        import xarray  # slow to import, and imported already if X is labelled
 
-        target = () if self._single else ("target",)
-        names = {} if self._single else {"target": list(self._found.names)}
+        target = () if self._fitted.one_target else ("target",)
+        names = {} if self._fitted.one_target else {"target": list(self._fitted.names)}
         shaped = values.reshape(*source.samples.sizes, *values.shape[1:])
         return xarray.DataArray(shaped, dims=(*source.samples.dims, *target), coords={**source.samples.coords, **names})
 
     @property
     def _missing(self) -> str:
-        """What to do with NaN in arrays."""
+        """Rule for NaN in arrays."""
         return "error" if self.missing == "auto" else self.missing
 
-    def _set_attributes(self, source: Source) -> None:
-        found, pca = self._found, self._found.pca
+    def _set_attributes(self) -> None:
+        fitted = self._fitted
+        self._show(fitted.pca, (*SHARED, *self._shown))
 
         def shaped(values: Array | None) -> Any:
-            return values if values is None or not self._single else values[0]
+            return values if values is None or not fitted.one_target else values[0]
 
-        self.coef_, self.intercept_ = shaped(found.coefficient), shaped(found.intercept)
-        self.covariate_coef_, self.score_coef_ = shaped(found.covariate_coefficient), shaped(found.score_coefficient)
-        self.n_components_ = int(found.chosen[0]) if self._single else found.chosen
-        self.cv_mse_, self.cv_mse_deviation_ = shaped(found.cv_error), shaped(found.cv_error_deviation)
-        self.cv_r2_, self.r2_ = shaped(found.cv_r2), shaped(found.r2)
-        self.folds_ = found.folds
-        self.components_ = pca.components
-        self.explained_variance_ = pca.explained_variance
-        self.explained_variance_ratio_ = pca.explained_variance_ratio
-        self.certificate_ = pca.certificate
-        self.mean_, self.scale_ = pca.mean, pca.scale
-        self.converged_, self.advice_ = pca.converged, pca.advice
-        self.n_sweeps_ = pca.n_sweeps
-        self.n_features_in_ = len(pca.mean)
-        self._labels = pca.axes(source)
-        self._origin = source.name, source.fingerprint()
-
-    @property
-    def result_(self) -> xarray.Dataset:
-        """All that was found, as a labelled Dataset with its provenance."""
-        check_is_fitted(self)
-        assert self._labels is not None
-        parameters = {name: value for name, value in self.get_params().items() if name != "progress"}
-        attributes = regression_attributes(self._found, *self._origin, parameters)
-        return as_dataset(*regression_variables(self._found, *self._labels), attributes)
-
-    def __sklearn_is_fitted__(self) -> bool:
-        """Tell whether there is anything to predict by."""
-        return hasattr(self, "_found")
+        self.coef_, self.intercept_ = shaped(fitted.coefficient), shaped(fitted.intercept)
+        self.covariate_coef_, self.score_coef_ = shaped(fitted.covariate_coefficient), shaped(fitted.score_coefficient)
+        self.n_components_ = int(fitted.chosen[0]) if fitted.one_target else fitted.chosen
+        self.cv_mse_, self.cv_mse_deviation_ = shaped(fitted.cv_error), shaped(fitted.cv_error_deviation)
+        self.cv_r2_, self.r2_ = shaped(fitted.cv_r2), shaped(fitted.r2)
+        self.folds_ = fitted.folds
 
     def __sklearn_tags__(self) -> Any:
-        """Say that there may be several targets, and whether NaN is allowed."""
+        """Allow several targets, and NaN if missing="mean"."""
         tags = super().__sklearn_tags__()
         tags.target_tags.single_output = False
         tags.target_tags.multi_output = True
@@ -251,7 +209,7 @@ class PCR(RegressorMixin, Opener):  # type: ignore[misc]
         return tags
 
 
-def _block_targets(block: Array, *, found: PCRFit, missing: str) -> Array:
-    """Return what the components foretell for one block of a lazy array."""
-    T = scaled_block(block, found.pca.scaling, np.result_type(tile_dtype(block.dtype), np.float64), missing)
-    return np.asarray(T @ found.pca.components.T @ found.score_coefficient.T)
+def _block_targets(block: Array, *, fitted: PCRFit, missing: str) -> Array:
+    """Return the predictions from the components for one block of a lazy array."""
+    T = scaled_block(block, fitted.pca.scaling, np.result_type(tile_dtype(block.dtype), np.float64), missing)
+    return np.asarray(T @ fitted.pca.components.T @ fitted.score_coefficient.T)

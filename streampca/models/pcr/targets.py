@@ -31,7 +31,8 @@ class Targets:
     y : (n, q) targets; a sample without one of them, or without a covariate, is not used.
     covariates : (n, c).
     names, covariate_names : of the columns.
-    folds : (n,) fold of each sample, numbered from 0, -1 for those that are not used; None to draw them.
+    folds : (n,) fold of each sample, numbered from 0, -1 for samples that are not used; None to draw them.
+    one_target : whether y has one dimension.
     """
 
     y: Array
@@ -39,6 +40,7 @@ class Targets:
     names: tuple[str, ...]
     covariate_names: tuple[str, ...] = ()
     folds: Array | None = None
+    one_target: bool = False
 
     @classmethod
     def of(cls, y: Any, covariates: Any = None, folds: Any = None, n_samples: int | None = None) -> Targets:
@@ -51,7 +53,8 @@ class Targets:
                 raise InputError(f"{what} has {len(given)} rows for {n} samples; give one for each")
         if folds is not None and (np.ndim(folds) != 1 or np.asarray(folds).dtype.kind not in "iu"):
             raise InputError("folds must be one whole number for each sample: its fold, or -1 for none")
-        return cls(Y, C, names, others, None if folds is None else np.asarray(folds, np.int64))
+        folds = None if folds is None else np.asarray(folds, np.int64)
+        return cls(Y, C, names, others, folds, one_target=np.ndim(y) == 1)
 
     def take(self, chosen: Array) -> Targets:
         """Return those of some samples."""

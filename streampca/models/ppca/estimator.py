@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -13,19 +13,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from streampca._typing import Array
 from streampca.errors import InputError, hint_for_missing
-from streampca.models.base import Estimator, like, samples_like
-from streampca.models.dataset import as_dataset, latent_attributes, latent_variables
+from streampca.models.base import Transformer, is_dask, is_labelled, samples_like, scores_like
 from streampca.models.genotypes import fit_genotypes
-from streampca.models.ppca.fit import (
-    MISSING_HINT,
-    PPCAFit,
-    fit_ppca,
-    infer_latent,
-    matching_latent,
-    posteriors_of,
-    with_posterior,
-)
+from streampca.models.ppca import dataset
+from streampca.models.ppca.fit import MISSING_HINT, fit_ppca, infer_posterior, posterior_covariances, with_posterior
 from streampca.models.ppca.options import FactorAnalysisOptions, PPCAOptions
+from streampca.models.ppca.record import PPCAFit
 from streampca.progress import Progress, silent
 from streampca.solvers.em.factors import Known, Packing, Side
 from streampca.solvers.em.statistics import samples_of
@@ -34,58 +27,56 @@ from streampca.sweep.matrix import Defects, tile_dtype
 from streampca.sweep.missing import Gaps
 from streampca.sweep.sweep import lazy_rows
 
-if TYPE_CHECKING:
-    import xarray
 
-
-class LatentEstimator(Estimator):
+class _LatentModel(Transformer):
     """What probabilistic PCA and factor analysis share: all but the kind of noise."""
 
-    _found: PPCAFit
+    _dataset = dataset
+    _shown = (
+        "explained_variance", "explained_variance_ratio", "noise_variance", "log_likelihood", "log_likelihoods",
+        "method", "n_iter", "choice", "certificate",
+    )  # fmt: skip
+    _fitted: PPCAFit
     _record: type[PPCAOptions | FactorAnalysisOptions]
 
-    def fit(self, X: Any, y: None = None, *, sample_dims: Sequence[str] | None = None) -> LatentEstimator:  # noqa: ARG002
+    def fit(self, X: Any, y: None = None, *, sample_dims: Sequence[str] | None = None) -> _LatentModel:  # noqa: ARG002
         """Fit the model to X: an array, a path, or anything that `open_source` takes.
 
         Parameters
         ----------
         X : samples x features.
         y : ignored.
-        sample_dims : dimensions of labelled data that make up the samples; the first one unless given.
+        sample_dims : dimensions of labelled data that make up the samples; the first one by default.
         """
         self._fit(self._source(X, sample_dims, reset=True))
         return self
 
-    def _fit(self, source: Source, scores: bool = False) -> Source:
-        """Fit, and find what is known of the samples if asked for; returns the source that was swept."""
+    def _fit(self, source: Source, scores: bool = False) -> None:
+        """Fit the model, and compute the posterior of the samples if `scores`."""
         options = self._record.of(self._parameters())
         fit = partial(fit_ppca, options=options, memory=self.memory_limit, progress=self.progress or silent)
-        if source.is_genotypes:
-            self._found, sweeps, _ = fit_genotypes(source, fit)
-        else:
-            self._found, sweeps = fit(source)
-        if scores or self._found.posterior is not None:
-            self._found = with_posterior(self._found, sweeps)
-        self._set_attributes(source, sweeps.matrix.source)
-        return sweeps.matrix.source
+        fitted, sweeps = fit_genotypes(source, fit)[:2] if source.is_genotypes else fit(source)
+        if scores or fitted.posterior is not None:
+            fitted = with_posterior(fitted, sweeps)
+        self._keep(fitted, source, fitted.axes(sweeps.matrix.source))
 
     def fit_transform(self, X: Any, y: None = None, *, sample_dims: Sequence[str] | None = None) -> Any:  # noqa: ARG002
         """Fit, and return the posterior mean of z of each sample; at most one sweep more than `fit`.
 
         Parameters
         ----------
-        X, y, sample_dims : as of `fit`.
+        X, y, sample_dims : as for `fit`.
         """
         source = self._source(X, sample_dims, reset=True)
-        if type(X).__module__.startswith("dask.array"):
+        if is_dask(X):
             self._fit(source)
             return self.transform(X)
         self._fit(source, scores=True)
-        assert self._found.posterior is not None
-        return like(X, self._found.posterior.mean.astype(tile_dtype(source.dtype)), source)
+        assert self._fitted.posterior is not None
+        return scores_like(X, self._fitted.posterior.mean.astype(tile_dtype(source.dtype)), source)
 
     def transform(self, X: Any) -> Any:
-        """Return the posterior mean of z of each sample, from the values that it has; one sweep.
+        """Return the posterior mean of z of each sample, given its observed values; one sweep.
 
         Dask in, lazy Dask out; xarray in, xarray out.
 
@@ -94,12 +85,12 @@ class LatentEstimator(Estimator):
         X : samples x features: an array, a path, or anything that `open_source` takes.
         """
         check_is_fitted(self)
-        if type(X).__module__.startswith("dask.array") and not self._found.genotypes:
+        if is_dask(X) and not self._fitted.genotypes:
             source = self._source(X, None, reset=False)
-            means = partial(_block_means, found=replace(self._found, posterior=None), missing=self.missing)
-            return lazy_rows(X.reshape(source.shape), means, self._found.n_components, tile_dtype(source.dtype))
+            means = partial(_block_means, fitted=replace(self._fitted, posterior=None), missing=self.missing)
+            return lazy_rows(X.reshape(source.shape), means, self._fitted.n_components, tile_dtype(source.dtype))
         posterior, _, source = self._infer(X)
-        return like(X, posterior.mean.astype(tile_dtype(source.dtype)), source)
+        return scores_like(X, posterior.mean.astype(tile_dtype(source.dtype)), source)
 
     def posterior(self, X: Any) -> tuple[Array, Array]:
         """Return mean (n, k) and covariance (n, k, k) of z of each sample: M_n^-1 W'(x - mu) / s2, and M_n^-1.
@@ -112,13 +103,12 @@ class LatentEstimator(Estimator):
         X : samples x features: an array, a path, or anything that `open_source` takes.
         """
         check_is_fitted(self)
-        source, found = self._part(self._source(X, None, reset=False))
-        missing = "model" if found.genotypes else self.missing
-        posterior = posteriors_of(source, found, missing, self.memory_limit, self.progress or silent)
-        k = found.n_components
-        return posterior.mean, np.broadcast_to(
-            Packing(k).unpacked(posterior.covariance), (len(posterior.mean), k, k)
-        ).copy()  # fmt: skip
+        source, fitted = self._part(self._source(X, None, reset=False))
+        missing = "model" if fitted.genotypes else self.missing
+        posterior = posterior_covariances(source, fitted, missing, self.memory_limit, self.progress or silent)
+        k = fitted.n_components
+        covariance = Packing(k).unpacked(posterior.covariance)
+        return posterior.mean, np.broadcast_to(covariance, (len(posterior.mean), k, k)).copy()
 
     def score_samples(self, X: Any) -> Array:
         """Return the log-likelihood of the values that each sample has; of the scaled features, if scaled.
@@ -148,15 +138,15 @@ class LatentEstimator(Estimator):
 
     def _part(self, source: Source) -> tuple[Source, PPCAFit]:
         """Return the features of a source that were fitted, and the model of these; of genotypes by id and alleles."""
-        if not self._found.genotypes:
-            return source, self._found
+        if not self._fitted.genotypes:
+            return source, self._fitted
         genotypes, match = self._matched(source)
-        return genotypes.take(features=match.new), matching_latent(self._found, match)
+        return genotypes.take(features=match.new), self._fitted.matching(match)
 
-    def _known(self, source: Source, found: PPCAFit) -> tuple[Known, Array]:
+    def _known(self, source: Source, fitted: PPCAFit) -> tuple[Known, Array]:
         """Return what is known of samples by a model, and their log-likelihood."""
-        missing = "model" if found.genotypes else self.missing
-        posterior, likelihood, _ = infer_latent(source, found, missing, self.memory_limit, self.progress or silent)
+        missing = "model" if fitted.genotypes else self.missing
+        posterior, likelihood, _ = infer_posterior(source, fitted, missing, self.memory_limit, self.progress or silent)
         return posterior, likelihood
 
     def inverse_transform(self, X: Any) -> Any:
@@ -167,9 +157,9 @@ class LatentEstimator(Estimator):
         X : samples x components, as `transform` gives them.
         """
         check_is_fitted(self)
-        if type(X).__module__.startswith("xarray."):
-            return self._labelled(X, self._found.expected)
-        return self._found.expected(X if type(X).__module__.startswith("dask.array") else np.asarray(X))
+        if is_labelled(X):
+            return self._labelled(X, self._fitted.expected)
+        return self._fitted.expected(X if is_dask(X) else np.asarray(X))
 
     def reconstruct(self, X: Any, *, projection: str = "posterior") -> Any:
         """Return each sample as the model sees it, in units of the data.
@@ -188,10 +178,10 @@ class LatentEstimator(Estimator):
         if projection not in ("posterior", "orthogonal"):
             raise InputError(f"projection={projection!r} is not known; use 'posterior' or 'orthogonal'")
         check_is_fitted(self)
-        source, found = self._part(self._source(X, None, reset=False))
-        seen = found.without_noise() if projection == "orthogonal" else found
+        source, fitted = self._part(self._source(X, None, reset=False))
+        seen = fitted.without_noise() if projection == "orthogonal" else fitted
         posterior, _ = self._known(source, seen)
-        return samples_like(X, np.asarray(found.expected(posterior.mean)), source)
+        return samples_like(X, np.asarray(fitted.expected(posterior.mean)), source)
 
     def impute(self, X: Any) -> Any:
         """Return X with each missing value at its mean given the values that its sample has; others as they are.
@@ -206,12 +196,12 @@ class LatentEstimator(Estimator):
         check_is_fitted(self)
         if self.missing != "model":
             raise InputError("missing='error' allows no missing values to impute; use missing='model'")
-        source, found = self._part(self._source(X, None, reset=False))
-        posterior, _ = self._known(source, found)
-        filled = found.expected(posterior.mean)
+        source, fitted = self._part(self._source(X, None, reset=False))
+        posterior, _ = self._known(source, fitted)
+        filled = fitted.expected(posterior.mean)
         values = np.array(source.read(slice(0, source.shape[0]), slice(0, source.shape[1]))[0], dtype=filled.dtype)
         absent = np.isnan(values)
-        values[absent] = np.clip(filled, 0.0, 2.0)[absent] if found.genotypes else filled[absent]
+        values[absent] = np.clip(filled, 0.0, 2.0)[absent] if fitted.genotypes else filled[absent]
         return samples_like(X, values, source)
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> Array:
@@ -224,23 +214,23 @@ class LatentEstimator(Estimator):
         """
         check_is_fitted(self)
         rng = check_random_state(random_state)
-        factors = self._found.factors
+        factors = self._fitted.factors
         Z = rng.standard_normal((n_samples, factors.n_components))
         noise = rng.standard_normal((n_samples, len(factors.W))) * np.sqrt(factors.noise)
-        return np.asarray(self._found.scaling.restore(Z @ factors.W.T + factors.shift + noise))
+        return np.asarray(self._fitted.scaling.restore(Z @ factors.W.T + factors.shift + noise))
 
     def get_covariance(self) -> Array:
         """Return the model's covariance (d x d), W W' + noise, of the scaled features, if scaled."""
         check_is_fitted(self)
-        W = self._found.factors.W
+        W = self._fitted.factors.W
         covariance = W @ W.T
-        covariance.flat[:: len(W) + 1] += self._found.factors.noise
+        covariance.flat[:: len(W) + 1] += self._fitted.factors.noise
         return np.asarray(covariance)
 
     def get_precision(self) -> Array:
         """Return the inverse of the model's covariance, by the k x k system."""
         check_is_fitted(self)
-        factors = self._found.factors
+        factors = self._fitted.factors
         weights = np.broadcast_to(1.0 / np.asarray(factors.noise), len(factors.W))
         weighted = factors.W * weights[:, None]
         inner = np.linalg.inv(np.eye(factors.n_components) + factors.W.T @ weighted)
@@ -248,34 +238,15 @@ class LatentEstimator(Estimator):
         precision.flat[:: len(weights) + 1] += weights
         return np.asarray(precision)
 
-    def _set_attributes(self, opened: Source, swept: Source) -> None:
-        found = self._found
-        self.mean_ = found.mean
-        self.scale_ = found.scaling.scale
-        self.noise_variance_ = found.factors.noise
-        self.log_likelihood_ = found.log_likelihood
-        self.loglike_ = list(found.likelihoods)
-        self.converged_ = found.converged
-        self.advice_ = found.advice
-        self.notes_ = found.notes
-        self.method_ = found.method
-        self.n_iter_ = max(1, found.n_iterations)
-        self.n_sweeps_ = found.n_sweeps
-        self.n_components_ = found.n_components
-        self.n_samples_ = found.n_samples
-        self.n_features_in_ = len(found.mean)
-        samples, features = swept.samples, swept.features
-        self._labels = (samples, features)
-        self._origin = (opened.name, opened.fingerprint())
-
     @property
-    def result_(self) -> xarray.Dataset:
-        """All that was found, as a labelled Dataset with its provenance."""
-        check_is_fitted(self)
-        assert self._labels is not None
-        parameters = {name: value for name, value in self.get_params().items() if name != "progress"}
-        variables, coords = latent_variables(self._found, *self._labels)
-        return as_dataset(variables, coords, latent_attributes(self._found, *self._origin, parameters))
+    def loglike_(self) -> Any:
+        """Name of `log_likelihoods_` in version 0.7."""
+        raise AttributeError("loglike_ is now log_likelihoods_; rename it")
+
+    def _set_attributes(self) -> None:
+        super()._set_attributes()
+        self.components_ = self._fitted.loadings if self._fitted.per_feature_noise else self._fitted.components
+        self.log_likelihoods_ = np.array(self._fitted.log_likelihoods)
 
     def __sklearn_tags__(self) -> Any:
         """Say which types are kept, and that NaN is allowed."""
@@ -284,28 +255,24 @@ class LatentEstimator(Estimator):
         tags.input_tags.allow_nan = self.missing == "model"
         return tags
 
-    @property
-    def _n_features_out(self) -> int:
-        return self._found.n_components
 
-
-def _block_means(block: Array, *, found: PPCAFit, missing: str) -> Array:
+def _block_means(block: Array, *, fitted: PPCAFit, missing: str) -> Array:
     """Return the posterior means of one block of a lazy array."""
-    T = np.empty(block.shape, np.result_type(tile_dtype(block.dtype), found.tile_dtype))
-    found.scaling.apply(T, block, slice(None))
+    T = np.empty(block.shape, np.result_type(tile_dtype(block.dtype), fitted.tile_dtype))
+    fitted.scaling.apply(T, block, slice(None))
     gaps = None
     if block.dtype.kind == "f" and not np.isfinite(block).all():
         with hint_for_missing(MISSING_HINT):
             Defects.of(block).refuse("mean" if missing == "model" else "error", "a block of the Dask array")
         gaps = Gaps.taken(T)
-    side = Side.of_features(found.factors, gaps is not None, T.dtype)
+    side = Side.of_features(fitted.factors, gaps is not None, T.dtype)
     off = None if gaps is None or side.gaps is None else gaps.sums_of_rows(side.gaps)
-    products = (T @ side.rows)[:, : found.n_components + 1].astype(np.float64)
-    posterior, _ = samples_of(T, products, off, side, found.factors)
+    products = (T @ side.rows)[:, : fitted.n_components + 1].astype(np.float64)
+    posterior, _ = samples_of(T, products, off, side, fitted.factors)
     return posterior.mean.astype(tile_dtype(block.dtype))
 
 
-class PPCA(LatentEstimator):
+class PPCA(_LatentModel):
     """Probabilistic principal component analysis of data that need not fit in memory, and may have gaps.
 
     x = W z + mu + noise,  z ~ N(0, I),  noise ~ N(0, s2 I):  x ~ N(mu, W W' + s2 I), by maximum likelihood
@@ -395,16 +362,8 @@ class PPCA(LatentEstimator):
         self.random_state = random_state
         self.progress = progress
 
-    def _set_attributes(self, opened: Source, swept: Source) -> None:
-        super()._set_attributes(opened, swept)
-        found = self._found
-        self.components_ = found.components
-        self.explained_variance_ = found.explained_variance
-        self.explained_variance_ratio_ = found.explained_variance_ratio
-        self.choice_ = found.choice
 
-
-class FactorAnalysis(LatentEstimator):
+class FactorAnalysis(_LatentModel):
     """Factor analysis of data that need not fit in memory, and may have gaps.
 
     x = W z + mu + noise,  z ~ N(0, I),  noise ~ N(0, psi_j) in feature j:  x ~ N(mu, W W' + diag(psi))
@@ -470,8 +429,3 @@ class FactorAnalysis(LatentEstimator):
         self.memory_limit = memory_limit
         self.random_state = random_state
         self.progress = progress
-
-    def _set_attributes(self, opened: Source, swept: Source) -> None:
-        super()._set_attributes(opened, swept)
-        self.components_ = self._found.factors.W.T
-        self.choice_ = self._found.choice

@@ -14,41 +14,31 @@ import numpy as np
 
 from streampca._typing import Array
 from streampca.errors import InputError, MemoryLimitError, hint_for_missing
-from streampca.genetics.matching import Match
-from streampca.models.pca.fit import (
-    PCAFit,
-    also_spent,
-    fit_pca,
-    not_distinguishable,
-    plan_pca,
-    resolve,
-)
+from streampca.models.pca.fit import fit_pca, plan_pca, resolve
 from streampca.models.pca.options import PCAOptions
+from streampca.models.pca.record import PCAFit, not_distinguishable
 from streampca.models.ppca.choose import Choice, bic, closed_likelihood, evidence, simplest
 from streampca.models.ppca.options import FactorAnalysisOptions, PPCAOptions
 from streampca.models.ppca.plan import latent_sweeps, plan_em
+from streampca.models.ppca.record import PPCAFit, closed_form, likelihood_units
 from streampca.progress import Progress, logger, silent
 from streampca.solvers.choose import Plan
 from streampca.solvers.em.factors import Factors, Known, Posterior
 from streampca.solvers.em.loop import EM, LEAST_NOISE, ROUNDING, ByFeatures, BySamples, ByScatter, Fit, least_noise
 from streampca.solvers.em.statistics import infer, infer_all
-from streampca.sources import Axis, Source
+from streampca.sources import Source
 from streampca.sources.wrappers import HeldOut, as_float64
 from streampca.sweep.matrix import tile_dtype
 from streampca.sweep.memory import Budget, SweepPlan, plan_stages
 from streampca.sweep.scaling import Scaling
 from streampca.sweep.sweep import Sweeps, active_client, one_blas_thread
 
-# Components that are looked at to choose from; of held-out values, the search ends when so many more were no better.
-MOST_CANDIDATES = 50
-PATIENCE = 2
-HELD_OUT = 0.05
-# Below this share of the variance, noise is a difference that float32 products do not give well enough.
-FLOAT32_NOISE = 1e-3
-# What to do about missing values.
+MOST_CANDIDATES = 50  # numbers of components to choose from
+PATIENCE = 2  # candidates that are no better, before the search stops
+HELD_OUT = 0.05  # share of the values
+FLOAT32_NOISE = 1e-3  # float32 products do not resolve a smaller share of the variance
+EM_SWEEPS = 6  # iterations that a plan assumes
 MISSING_HINT = "fill them, or use missing='model'"
-# Iterations of EM that a plan counts on.
-EM_SWEEPS = 6
 
 
 def component_count(n_components: int | str | None, source: Source) -> int:
@@ -120,120 +110,20 @@ def check_memory(source: Source, options: PPCAOptions | FactorAnalysisOptions, m
         raise MemoryLimitError(f"{error}; {hint}", error.needed_bytes) from None
 
 
-@dataclass(frozen=True)
-class PPCAFit:
-    """A fitted model x = W z + mu + noise, along principal axes; variances are of maximum likelihood (1 / n).
-
-    Attributes
-    ----------
-    factors, scaling : the parameters in units of the scaled features, about the centre of `scaling`.
-    likelihoods : log-likelihood of all samples after each iteration; one value in closed form.
-    change : mean squared sine of the angles of EM's last turn; 0 in closed form.
-    certificate, certificate_method : (k,) of the principal components that a closed form uses; None after EM.
-    missing : (d,) missing values of each feature.
-    posterior : means and deviations of the samples fitted, where the fit gave them.
-    choice : how k was chosen, if it was.
-    others : as for `PCAFit`.
-    """
-
-    factors: Factors
-    scaling: Scaling
-    likelihoods: tuple[float, ...]
-    change: float
-    certificate: Array | None
-    missing: Array
-    n_samples: int
-    converged: bool
-    advice: str
-    method: str
-    tile_dtype: str
-    sweep_seconds: tuple[float, ...]
-    n_iterations: int
-    bytes_read: int
-    seconds: float
-    genotypes: bool
-    notes: tuple[str, ...]
-    sample_missing: Array | None = None
-    posterior: Known | None = None
-    choice: Choice | None = None
-    certificate_method: str | None = None
-
-    @property
-    def log_likelihood(self) -> float:
-        """Log-likelihood of all samples."""
-        return self.likelihoods[-1]
-
-    @property
-    def n_components(self) -> int:
-        """Latent dimensions, k."""
-        return self.factors.n_components
-
-    @property
-    def lengths(self) -> Array:
-        """Length of each column of W."""
-        return np.asarray(np.linalg.norm(self.factors.W, axis=0))
-
-    @property
-    def components(self) -> Array:
-        """Principal axes (k, d), unit rows."""
-        return np.asarray(self.factors.W.T / np.maximum(self.lengths, np.finfo(float).tiny)[:, None])
-
-    @property
-    def explained_variance(self) -> Array:
-        """Variance of the model along each axis, |w|^2 + s2 (1 / n); of factor analysis |w|^2, the squared loadings."""
-        own = isinstance(self.factors.noise, np.ndarray)
-        return np.asarray(self.lengths**2 + (0.0 if own else self.factors.noise))
-
-    @property
-    def total_variance(self) -> float:
-        """Trace of the model's covariance."""
-        noise = np.broadcast_to(self.factors.noise, len(self.factors.W))
-        return float((self.factors.W**2).sum() + noise.sum())
-
-    @property
-    def explained_variance_ratio(self) -> Array:
-        """Share of the model's variance of each of these."""
-        return self.explained_variance / self.total_variance
-
-    @property
-    def mean(self) -> Array:
-        """Mean of each feature by the model, in units of the data."""
-        return np.asarray(self.scaling.restore(self.factors.shift))
-
-    def expected(self, Z: Any) -> Any:
-        """Return samples without noise from latent points, NumPy or Dask: W z + mu, in units of the data."""
-        return self.scaling.restore(Z @ self.factors.W.T + self.factors.shift)
-
-    def without_noise(self) -> PPCAFit:
-        """Return the limit of no noise, as near as double precision tells it from none."""
-        noise = 1e-10 * float((self.factors.W**2).sum()) * np.ones_like(self.factors.noise)
-        own = isinstance(self.factors.noise, np.ndarray)
-        return replace(
-            self, factors=replace(self.factors, noise=noise if own else float(noise)), tile_dtype="float64"
-        )  # fmt: skip
-
-    @property
-    def n_sweeps(self) -> int:
-        """Reads of all the data."""
-        return len(self.sweep_seconds)
-
-    @property
-    def scores(self) -> Array | None:
-        """Posterior means of the samples fitted, where the fit gave them."""
-        return None if self.posterior is None else self.posterior.mean
-
-    def axes(self, source: Source) -> tuple[Axis, Axis]:
-        """Return the samples and features of the source that was swept, which are those used."""
-        return source.samples, source.features
-
-
-@dataclass(frozen=True)
-class Run:
-    """Options of a fit, and how it runs."""
+@dataclass
+class _Run:
+    """One fit: its options, how it runs, and the sweeps that preceded the last attempt."""
 
     options: PPCAOptions | FactorAnalysisOptions
     memory: Budget
     progress: Progress
+    seconds: list[float] = field(default_factory=list)
+    bytes_read: int = 0
+
+    def spend(self, seconds: Sequence[float], bytes_read: int) -> None:
+        """Count sweeps."""
+        self.seconds += seconds
+        self.bytes_read += bytes_read
 
     def fit_pca(self, source: Source, count: int) -> tuple[PCAFit, Sweeps]:
         """Fit the principal components that EM starts from, with missing values at the mean if they are allowed."""
@@ -249,27 +139,6 @@ class Run:
             )  # fmt: skip
 
 
-def closed_form(found: PCAFit, own_noise: bool = False) -> Factors:
-    """Return the parameters of maximum likelihood for complete data, from leading eigenvalues and the trace alone.
-
-    s2 = (trace - sum_i lambda_i) / (d - k),   W = V (Lambda - s2 I)^1/2,   eigenvalues with 1 / n
-
-    With noise of its own for each feature this is where EM starts from: psi_j is what W leaves of the variance.
-
-    References: Tipping & Bishop (1999), J. R. Stat. Soc. B 61, 611, eq. 7 and 8.
-    """
-    n, d, k = found.n_samples, len(found.mean), len(found.components)
-    values, trace = _likely(found)
-    noise = max((trace - float(values.sum())) / (d - k), LEAST_NOISE * trace / d)
-    W = found.components.T * np.sqrt(np.maximum(values - noise, 0.0))
-    if not own_noise:
-        return Factors(W, np.zeros(d), noise)
-    assert found.squares is not None
-    variances = found.squares / n
-    left = np.maximum(variances - (W**2).sum(axis=1), 0.05 * np.where(variances > 0, variances, noise))
-    return Factors(W, np.zeros(d), left)
-
-
 def fit_ppca(
     source: Source, options: PPCAOptions | FactorAnalysisOptions, *, memory: Any = None, progress: Progress = silent
 ) -> tuple[PPCAFit, Sweeps]:
@@ -280,81 +149,101 @@ def fit_ppca(
     source, options : the data, and the options of the model, which select it.
     memory, progress : as for `fit_pca`.
     """
-    started, memory = time.monotonic(), Budget.of(memory)
-    most = component_count(options.n_components, source)
-    plan_ppca(source, options, memory=memory)
-    request = Run(options, memory, progress)
-    spent = Spent()
-    found, sweeps = request.fit_pca(source, most)
-    spent.add(found.sweep_seconds, found.bytes_read)
-    gaps = bool(found.missing.any())
-    if len(found.components) >= len(found.mean):
-        few = f"{source.name}: {len(found.mean)} features are left to use, and {most} components leave no noise of them"
-        cure = f"ask for {len(found.mean) - 1} or fewer" if len(found.mean) > 1 else "give more that vary"
-        raise InputError(f"{few}; {cure}")
-    source, scaling = _used_part(found, sweeps), found.scaling
+    started = time.monotonic()
+    run = _Run(options, Budget.of(memory), progress)
+    result = _attempt(source, run)
+    if result is None:
+        logger.info("the noise is too small for float32 tiles; restarting in float64")
+        result = _attempt(as_float64(source), run)
+    assert result is not None
+    fitted, sweeps = result
+    return replace(fitted, seconds=time.monotonic() - started), sweeps
+
+
+def _attempt(source: Source, run: _Run) -> tuple[PPCAFit, Sweeps] | None:
+    """Fit the model once; return None if float32 products do not resolve the noise."""
+    options = run.options
+    count = component_count(options.n_components, source)
+    plan_ppca(source, options, memory=run.memory)
+    pca, sweeps = run.fit_pca(source, count)
+    run.spend(pca.sweep_seconds, pca.bytes_read)
+    _check_noise_left(source, pca, count)
+    source = _used_part(pca, sweeps)
     del sweeps
-    choice = choose(source, found, request, spent) if request.options.n_components == "auto" else None
+    choice = choose(source, pca, run) if options.n_components == "auto" else None
     if choice is not None:
-        found = found.leading(choice.best)
-    own = request.options.per_feature_noise
-    start = closed_form(found, own)
-    dtype = np.dtype(found.tile_dtype)
-    if not gaps and _too_little(start, dtype, source):
-        return _fit_in_float64(source, request, spent)
-    method = "em" if gaps or own or request.options.method == "em" else "closed"
-    start, scaling, squares = _observed_units(found, start, scaling, request)
-    swept = latent_sweeps(source, start.n_components, gaps, scaling, dtype, request.memory, request.progress)
+        pca = pca.leading(choice.best)
+    incomplete, dtype = bool(pca.missing.any()), np.dtype(pca.tile_dtype)
+    start = closed_form(pca, options.per_feature_noise)
+    if not incomplete and _too_little(start, dtype, source):
+        return None
+    method = "em" if incomplete or options.per_feature_noise or options.method == "em" else "closed"
+    start, scaling, squares = _observed_units(pca, start, pca.scaling, options)
+    swept = latent_sweeps(source, start.n_components, incomplete, scaling, dtype, run.memory, run.progress)
     if method == "closed":
-        value = closed_likelihood(*_likely(found), found.n_samples, len(found.mean))
-        fit = Fit(start, _shrunk(found, start), (value,), 0.0, 0, found.converged)
-        factors, posterior, advice = start, fit.posterior, found.advice
+        fit = _closed(pca, start)
+        advice = pca.advice
     else:
-        fit = _fit_em(swept, start, found, squares, gaps, request)
+        fit = _fit_em(swept, start, pca, squares, incomplete, options)
         if _too_little(fit.factors, dtype, source):
-            spent.add(swept.seconds, swept.bytes_read)
-            # Frees the data that were kept, before the next fit keeps its own.
-            del swept, fit, found
-            return _fit_in_float64(source, request, spent)
-        with one_blas_thread:
-            factors, R = fit.factors.rotated()
-            posterior = None if fit.posterior is None else fit.posterior.rotated(R)
+            run.spend(swept.seconds, swept.bytes_read)
+            return None
+        fit = _rotated(fit)
         advice = "" if fit.converged else _not_converged(fit, options)
-    latent = PPCAFit(
-        factors=factors,
+    fitted = PPCAFit(
+        factors=fit.factors,
         scaling=scaling,
-        likelihoods=fit.likelihoods,
+        log_likelihoods=fit.likelihoods,
         change=fit.change,
-        certificate=found.certificate if method == "closed" else None,
-        missing=found.missing,
-        n_samples=found.n_samples,
+        certificate=pca.certificate if method == "closed" else None,
+        missing=pca.missing,
+        n_samples=pca.n_samples,
         converged=fit.converged,
         advice=advice,
         method=method,
         tile_dtype=str(dtype),
-        sweep_seconds=(*spent.seconds, *swept.seconds),
+        sweep_seconds=(*run.seconds, *swept.seconds),
         n_iterations=fit.n_steps,
-        bytes_read=spent.bytes_read + swept.bytes_read,
-        seconds=time.monotonic() - started,
-        genotypes=found.genotypes,
+        bytes_read=run.bytes_read + swept.bytes_read,
+        seconds=0.0,
+        genotypes=pca.genotypes,
         notes=(),
-        sample_missing=found.sample_missing,
-        posterior=None if posterior is None else posterior.known(),
+        sample_missing=pca.sample_missing,
+        posterior=None if fit.posterior is None else fit.posterior.known(),
         choice=choice,
-        certificate_method=found.certificate_method if method == "closed" else None,
+        certificate_method=pca.certificate_method if method == "closed" else None,
     )
-    return replace(latent, notes=_notes(latent, found)), swept
+    return replace(fitted, notes=_notes(fitted, pca)), swept
 
 
-def _fit_in_float64(source: Source, request: Run, spent: Spent) -> tuple[PPCAFit, Sweeps]:
-    """Begin again, since float32 products do not tell so little noise from rounding."""
-    logger.info("there is too little noise for float32 tiles; beginning again in float64")
-    latent, sweeps = fit_ppca(as_float64(source), request.options, memory=request.memory, progress=request.progress)
-    return also_spent(latent, spent.seconds, spent.bytes_read), sweeps
+def _check_noise_left(source: Source, pca: PCAFit, count: int) -> None:
+    d = len(pca.mean)
+    if len(pca.components) >= d:
+        hint = f"use n_components={d - 1} or less" if d > 1 else "at least 2 features must vary"
+        raise InputError(f"{source.name}: {count} components of {d} used features leave no noise; {hint}")
+
+
+def _closed(pca: PCAFit, factors: Factors) -> Fit:
+    """Return the closed form as a fit; the posterior comes from the scores t: <z_i> = w_i t_i / (w_i^2 + s2)."""
+    value = closed_likelihood(*likelihood_units(pca), pca.n_samples, len(pca.mean))
+    posterior = None
+    if pca.scores is not None:
+        lengths = np.linalg.norm(factors.W, axis=0)
+        variances = lengths**2 + factors.noise
+        packed = np.diag(factors.noise / variances)[np.tril_indices(len(lengths))]
+        posterior = Posterior(pca.scores.astype(np.float64) * (lengths / variances), packed[None, :])
+    return Fit(factors, posterior, (value,), 0.0, 0, pca.converged)
+
+
+def _rotated(fit: Fit) -> Fit:
+    """Return the fit along principal axes."""
+    with one_blas_thread:
+        factors, R = fit.factors.rotated()
+        return replace(fit, factors=factors, posterior=None if fit.posterior is None else fit.posterior.rotated(R))
 
 
 def _too_little(factors: Factors, dtype: np.dtype[Any], source: Source) -> bool:
-    """Tell whether the noise is a difference that tiles of float32 do not give; genotypes always have enough."""
+    """Whether the noise is a difference that float32 tiles do not resolve; genotypes always have enough."""
     shared = (factors.W**2).sum(axis=1)
     if not isinstance(factors.noise, np.ndarray):
         shared = shared.mean()
@@ -362,58 +251,52 @@ def _too_little(factors: Factors, dtype: np.dtype[Any], source: Source) -> bool:
     return dtype != np.float64 and not source.is_genotypes and share < FLOAT32_NOISE
 
 
-def _used_part(found: PCAFit, sweeps: Sweeps) -> Source:
-    """Return the source that was swept, without the features left out."""
+def _used_part(pca: PCAFit, sweeps: Sweeps) -> Source:
+    """Return the source that was swept, with the used features only."""
     swept = sweeps.matrix.source.uncached()
-    return swept if found.used is None else swept.take(features=found.used)
+    return swept if pca.used is None else swept.take(features=pca.used)
 
 
-def _observed_units(found: PCAFit, start: Factors, scaling: Scaling, request: Run) -> tuple[Factors, Scaling, Array]:
-    """Return start, scaling and squares in units of the deviation of the observed values, if that is the unit.
+def _observed_units(
+    pca: PCAFit, start: Factors, scaling: Scaling, options: PPCAOptions | FactorAnalysisOptions
+) -> tuple[Factors, Scaling, Array]:
+    """Return start, scaling and squares in units of the deviation of the observed values, for scale="unit".
 
-    Components with missing values at the mean divide by the deviation of all values, those at the mean included.
+    The principal components divide by the deviation of all values, including missing ones at the mean.
     """
-    assert found.squares is not None
-    if request.options.scale != "unit" or scaling.scale is None or not found.missing.any():
-        return start, scaling, found.squares
-    n = found.n_samples
-    count = np.maximum(n - found.missing, 2)
-    ratio = np.where(found.squares > 0, np.sqrt((n - 1) / (count - 1)), 1.0)
+    assert pca.squares is not None
+    if options.scale != "unit" or scaling.scale is None or not pca.missing.any():
+        return start, scaling, pca.squares
+    n = pca.n_samples
+    count = np.maximum(n - pca.missing, 2)
+    ratio = np.where(pca.squares > 0, np.sqrt((n - 1) / (count - 1)), 1.0)
     noise = start.noise / ratio**2 if isinstance(start.noise, np.ndarray) else start.noise
     return (
         Factors(start.W / ratio[:, None], start.shift, noise),
         Scaling(scaling.mean, scaling.scale * ratio),
-        found.squares / ratio**2,
+        pca.squares / ratio**2,
     )
 
 
-def _shrunk(found: PCAFit, factors: Factors) -> Posterior | None:
-    """Return the posterior of complete data from scores t of the samples: <z_i> = w_i t_i / (w_i^2 + s2)."""
-    if found.scores is None:
-        return None
-    lengths = np.linalg.norm(factors.W, axis=0)
-    variances = lengths**2 + factors.noise
-    packed = np.diag(factors.noise / variances)[np.tril_indices(len(lengths))]
-    return Posterior(found.scores.astype(np.float64) * (lengths / variances), packed[None, :])
-
-
-def _fit_em(sweeps: Sweeps, start: Factors, found: PCAFit, squares: Array, gaps: bool, request: Run) -> Fit:
-    """Iterate: without a sweep where the scatter is at hand, else by the cut of the sweeps."""
-    least = least_noise(squares, found.n_samples - found.missing)
+def _fit_em(
+    sweeps: Sweeps, start: Factors, pca: PCAFit, squares: Array, incomplete: bool,
+    options: PPCAOptions | FactorAnalysisOptions,
+) -> Fit:  # fmt: skip
+    """Run EM: on the scatter matrix if it is available, else with one sweep per iteration."""
+    least = least_noise(squares, pca.n_samples - pca.missing)
     iteration: Any
-    if found.scatter is not None and not gaps and request.options.method == "auto":
-        scale = 1.0 if found.scale is None else found.scale
-        scatter = found.scatter / scale / np.reshape(scale, (-1, 1))
-        iteration = ByScatter(scatter, found.n_samples, request.options.accelerate, least)
+    if pca.scatter is not None and not incomplete and options.method == "auto":
+        scale = 1.0 if pca.scale is None else pca.scale
+        scatter = pca.scatter / scale / np.reshape(scale, (-1, 1))
+        iteration = ByScatter(scatter, pca.n_samples, options.accelerate, least)
     else:
         way = BySamples if sweeps.matrix.axis == 0 else ByFeatures
-        iteration = way(sweeps, squares, gaps, request.options.accelerate, least)
+        iteration = way(sweeps, squares, incomplete, options.accelerate, least)
 
     def tell(note: str) -> None:
         sweeps.note = note
 
-    n_values, options = int((found.n_samples - found.missing).sum()), request.options
-    rounding = ROUNDING[sweeps.matrix.dtype]
+    n_values, rounding = int((pca.n_samples - pca.missing).sum()), ROUNDING[sweeps.matrix.dtype]
     em = EM(iteration, n_values, options.tol, options.max_iter, options.accelerate, rounding, tell)
     with sweeps:
         return em.fit(start)
@@ -426,170 +309,143 @@ def _not_converged(fit: Fit, options: PPCAOptions | FactorAnalysisOptions) -> st
     )
 
 
-def _notes(latent: PPCAFit, found: PCAFit) -> tuple[str, ...]:
-    """Say what to mind: what was left out, components that are alike, features without values, data without noise."""
+def _notes(fitted: PPCAFit, pca: PCAFit) -> tuple[str, ...]:
+    """Return notes: what was excluded, components that are alike, features without values, data without noise."""
     spectrum = replace(
-        found,
-        explained_variance=latent.explained_variance,
-        following=None if latent.method == "em" else found.following,
+        pca,
+        explained_variance=fitted.explained_variance,
+        following=None if fitted.method == "em" else pca.following,
     )
-    notes = [note for note in found.notes if "distinguishable" not in note]
-    if not isinstance(latent.factors.noise, np.ndarray):
-        notes += not_distinguishable(spectrum)
-        if latent.factors.noise <= 2 * LEAST_NOISE * latent.total_variance / len(found.mean):
-            notes.append(
-                f"the data have no variance beyond {latent.n_components} components: the noise is zero, and the "
-                "likelihood has no bound; ask for fewer components"
-            )
+    notes = [note for note in pca.notes if "distinguishable" not in note]
+    if fitted.per_feature_noise:
+        notes += _heywood_note(fitted, pca)
     else:
-        count = found.n_samples - found.missing
-        bound = latent.factors.noise <= 2 * least_noise(np.asarray(found.squares), count)
-        bound &= (count > 0) & (np.asarray(found.squares) > 0)
-        if bound.any():
+        notes += not_distinguishable(spectrum)
+        if fitted.factors.noise <= 2 * LEAST_NOISE * fitted.total_variance / len(pca.mean):
             notes.append(
-                f"{int(bound.sum())} feature(s) have no noise of their own (a Heywood case): the likelihood has no "
-                "bound there; ask for fewer components"
+                f"the data have no variance beyond {fitted.n_components} components: the noise is zero, and the "
+                "likelihood is unbounded; fit fewer components"
             )
-    empty = int((found.missing == found.n_samples).sum())
+    empty = int((pca.missing == pca.n_samples).sum())
     if empty:
-        notes.append(f"{empty} feature(s) have no value at all: their weights are zero, their mean is not known")
-    if latent.choice is not None:
-        notes.append(latent.choice.note)
+        notes.append(f"{empty} feature(s) have no values: their weights are zero, their mean is unknown")
+    if fitted.choice is not None:
+        notes.append(fitted.choice.note)
     return tuple(notes)
 
 
-def with_posterior(latent: PPCAFit, sweeps: Sweeps, sink: Callable[[int, Array, Array], None] | None = None) -> PPCAFit:
-    """Return the model with what is known of the samples fitted; a sweep, into the sink if given, if the fit did not.
+def _heywood_note(fitted: PPCAFit, pca: PCAFit) -> list[str]:
+    """Return a note if features have no noise of their own."""
+    assert pca.squares is not None
+    count = pca.n_samples - pca.missing
+    bound = fitted.factors.noise <= 2 * least_noise(pca.squares, count)
+    bound &= (count > 0) & (pca.squares > 0)
+    what = f"{int(np.sum(bound))} feature(s) have no noise of their own (a Heywood case)"
+    return [f"{what}: the likelihood is unbounded there; fit fewer components"] if np.any(bound) else []
+
+
+def with_posterior(fitted: PPCAFit, sweeps: Sweeps, sink: Callable[[int, Array, Array], None] | None = None) -> PPCAFit:
+    """Return the model with the posterior of the fitted samples; one sweep, into the sink if given, if it is unknown.
 
     Samples without any value are noted.
     """
-    posterior, empty, before = latent.posterior, 0, sweeps.bytes_read
+    posterior, empty, before = fitted.posterior, 0, sweeps.bytes_read
     if posterior is None:
-        posterior, _, observed = infer(sweeps, latent.factors, bool(latent.missing.any()), sink)
+        posterior, _, observed = infer(sweeps, fitted.factors, bool(fitted.missing.any()), sink)
         empty = int((observed == 0).sum())
-    elif latent.missing.any():
+    elif fitted.missing.any():
         empty = int((posterior.deviation > 1 - 1e-12).all(axis=1).sum())
-    notes = latent.notes
+    notes = fitted.notes
     if empty:
-        notes += (f"{empty} sample(s) have no value at all: what is known of them is the prior, mean zero",)
-    swept = sweeps.seconds[-1:] if latent.posterior is None else []
-    kept = None if sink is not None and latent.posterior is None else posterior
+        notes += (f"{empty} sample(s) have no values: their posterior is the prior, with mean zero",)
+    swept = sweeps.seconds[-1:] if fitted.posterior is None else []
+    kept = None if sink is not None and fitted.posterior is None else posterior
     return replace(
-        latent, posterior=kept, notes=notes, sweep_seconds=(*latent.sweep_seconds, *swept),
-        bytes_read=latent.bytes_read + sweeps.bytes_read - before,
+        fitted, posterior=kept, notes=notes, sweep_seconds=(*fitted.sweep_seconds, *swept),
+        bytes_read=fitted.bytes_read + sweeps.bytes_read - before,
     )  # fmt: skip
 
 
-def matching_latent(latent: PPCAFit, match: Match) -> PPCAFit:
-    """Return the model of the variants that match, for data that count the alleles as the new ones do."""
-    sign = np.where(match.flipped, -1.0, 1.0)
-    part = latent.factors.part(match.fitted)
-    factors = replace(part, W=part.W * sign[:, None], shift=part.shift * sign)
-    mean = latent.scaling.mean[match.fitted]
-    scaling = replace(latent.scaling.take(match.fitted), mean=np.where(match.flipped, 2 - mean, mean))
-    return replace(latent, factors=factors, scaling=scaling)
-
-
-def infer_latent(
-    source: Source, latent: PPCAFit, missing: str, memory: Any = None, progress: Progress = silent
+def infer_posterior(
+    source: Source, fitted: PPCAFit, missing: str, memory: Any = None, progress: Progress = silent
 ) -> tuple[Known, Array, Array]:
-    """Return what is known of z of samples, their log-likelihood, and how many values each has; one sweep."""
-    with _inferring(source, latent, missing, memory, progress) as (sweeps, gaps):
-        return infer(sweeps, latent.factors, gaps, check=True)
+    """Return mean and deviation of z, log-likelihood, and number of values of each sample; one sweep."""
+    with _inferring(source, fitted, missing, memory, progress) as (sweeps, incomplete):
+        return infer(sweeps, fitted.factors, incomplete, check=True)
 
 
-def posteriors_of(
-    source: Source, latent: PPCAFit, missing: str, memory: Any = None, progress: Progress = silent
+def posterior_covariances(
+    source: Source, fitted: PPCAFit, missing: str, memory: Any = None, progress: Progress = silent
 ) -> Posterior:
     """Return means and covariances of z of samples; one sweep."""
-    with _inferring(source, latent, missing, memory, progress) as (sweeps, gaps):
-        return infer_all(sweeps, latent.factors, gaps, check=True)[0]
+    with _inferring(source, fitted, missing, memory, progress) as (sweeps, incomplete):
+        return infer_all(sweeps, fitted.factors, incomplete, check=True)[0]
 
 
 @contextmanager
 def _inferring(
-    source: Source, latent: PPCAFit, missing: str, memory: Any, progress: Progress
+    source: Source, fitted: PPCAFit, missing: str, memory: Any, progress: Progress
 ) -> Iterator[tuple[Sweeps, bool]]:
-    """Yield sweeps over new samples, and whether they may have gaps."""
-    if source.shape[1] != len(latent.scaling.mean):
+    """Yield sweeps over new samples, and whether values may be missing."""
+    if source.shape[1] != len(fitted.scaling.mean):
         raise InputError(
             f"{source.name}: X has {source.shape[1]} features, but the model was fitted on "
-            f"{len(latent.scaling.mean)} features; give the same features in the same order"
+            f"{len(fitted.scaling.mean)} features; give the same features in the same order"
         )
-    gaps = missing == "model" and source.dtype.kind == "f"
-    dtype = np.result_type(tile_dtype(source.dtype), latent.tile_dtype)
-    sweeps = latent_sweeps(source, latent.n_components, gaps, latent.scaling, dtype, Budget.of(memory), progress)
+    incomplete = missing == "model" and source.dtype.kind == "f"
+    dtype = np.result_type(tile_dtype(source.dtype), fitted.tile_dtype)
+    sweeps = latent_sweeps(source, fitted.n_components, incomplete, fitted.scaling, dtype, Budget.of(memory), progress)
     with hint_for_missing(MISSING_HINT), sweeps:
-        yield sweeps, gaps
+        yield sweeps, incomplete
 
 
-@dataclass
-class Spent:
-    """What sweeps took beside those of the fit itself."""
-
-    seconds: list[float] = field(default_factory=list)
-    bytes_read: int = 0
-
-    def add(self, seconds: Sequence[float], bytes_read: int) -> None:
-        """Count some more."""
-        self.seconds += seconds
-        self.bytes_read += bytes_read
-
-
-def choose(source: Source, found: PCAFit, request: Run, spent: Spent) -> Choice:
+def choose(source: Source, pca: PCAFit, run: _Run) -> Choice:
     """Choose the number of components."""
     n, d = source.shape
-    gaps = bool(found.missing.any())
-    criterion = request.options.criterion
+    incomplete = bool(pca.missing.any())
+    criterion = run.options.criterion
     if criterion == "auto":
-        criterion = "heldout" if gaps or request.options.per_feature_noise or n <= d else "evidence"
+        criterion = "heldout" if incomplete or run.options.per_feature_noise or n <= d else "evidence"
     if criterion == "heldout":
-        return choose_by_held_out(source, request, len(found.components), spent)
-    if gaps:
-        raise InputError(f"criterion={criterion!r} is for probabilistic PCA of complete data; use criterion='heldout'")
-    values, trace = _likely(found)
+        return choose_by_held_out(source, run, len(pca.components))
+    if incomplete:
+        raise InputError(f"criterion={criterion!r} is for complete data; use criterion='heldout'")
+    values, trace = likelihood_units(pca)
     curve = (evidence if criterion == "evidence" else bic)(values, trace, n, d)
     return Choice(criterion, np.arange(1, len(values) + 1), curve, int(np.argmax(curve)) + 1)
 
 
-def _likely(found: PCAFit) -> tuple[Array, float]:
-    """Return eigenvalues and trace of maximum likelihood: with 1 / n."""
-    shrink = (found.n_samples - 1) / found.n_samples
-    return found.explained_variance * shrink, found.total_variance * shrink
+def choose_by_held_out(source: Source, run: _Run, most: int) -> Choice:
+    """Choose k by the likelihood of values held out at random, given the other values of the same sample.
 
-
-def choose_by_held_out(source: Source, request: Run, most: int, spent: Spent) -> Choice:
-    """Choose k by the likelihood of values left out at random, given those of the same sample that are left in.
-
-    log p(left out | left in) = log p(all) - log p(left in): a fit on what is left in, and two more sweeps. Candidates
-    are 1, 2, ... until two in a row are no better than one before; of those that are as good as the best within the
-    standard error of the difference, the smallest is taken.
+    log p(held out | others) = log p(all) - log p(others): a fit on the others, and two more sweeps. Candidates are
+    1, 2, ... until `PATIENCE` in a row are no better than one before. The choice is the smallest that is as good as the
+    best within the standard error of the difference.
     """
     if source.is_graph and active_client() is not None:
         raise InputError(
             f"{source.name}: values of a Dask array cannot be held out on a cluster; write it to Zarr first"
         )
-    held = HeldOut(source, HELD_OUT, request.options.random_state)
+    options, held = run.options, HeldOut(source, HELD_OUT, run.options.random_state)
     # "auto" depends on the source, not on its wrapper.
-    asked = resolve(start_options(request.options, "mean", most), source)
-    found, sweeps = fit_pca(held, asked, memory=request.memory, progress=request.progress)
-    spent.add(found.sweep_seconds, found.bytes_read)
+    asked = resolve(start_options(options, "mean", most), source)
+    pca, sweeps = fit_pca(held, asked, memory=run.memory, progress=run.progress)
+    run.spend(pca.sweep_seconds, pca.bytes_read)
     del sweeps
     curve: list[Array] = []
     for k in range(1, most + 1):
-        part = found.leading(k)
-        start, scaling, squares = _observed_units(
-            part, closed_form(part, request.options.per_feature_noise), part.scaling, request
-        )
-        left_in, whole = (
-            latent_sweeps(data, k, True, scaling, np.dtype(found.tile_dtype), request.memory, request.progress)
+        part = pca.leading(k)
+        start = closed_form(part, options.per_feature_noise)
+        start, scaling, squares = _observed_units(part, start, part.scaling, options)
+        others, whole = (
+            latent_sweeps(data, k, True, scaling, np.dtype(pca.tile_dtype), run.memory, run.progress)
             for data in (held, source)
         )
-        left_in.stage = whole.stage = f"held out, k = {k}"
-        fit = _fit_em(left_in, start, part, squares, True, request)
-        curve.append(infer(whole, fit.factors, True)[1] - infer(left_in, fit.factors, True)[1])
-        for sweeps in (left_in, whole):
-            spent.add(sweeps.seconds, sweeps.bytes_read)
+        others.stage = whole.stage = f"held out, k = {k}"
+        fit = _fit_em(others, start, part, squares, True, options)
+        curve.append(infer(whole, fit.factors, True)[1] - infer(others, fit.factors, True)[1])
+        for sweeps in (others, whole):
+            run.spend(sweeps.seconds, sweeps.bytes_read)
         if k - 1 - int(np.argmax(np.sum(curve, axis=1))) >= PATIENCE:
             break
     return Choice("heldout", np.arange(1, len(curve) + 1), np.sum(curve, axis=1), simplest(np.array(curve)))

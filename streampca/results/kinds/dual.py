@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streampca.results.kind import Kind
+from streampca.results.kind import LINEAR_ARRAYS, SHARED_ATTRIBUTES, Kind
 
 KIND = Kind(
     name="dual",
@@ -10,6 +10,12 @@ KIND = Kind(
     record="streampca.models.dual.options:DualPPCAOptions",
     example="streampca dual points.zarr -k 2",
     opening="Dual probabilistic principal component analysis (Lawrence 2005) of {} was carried out",
+    estimator="streampca.models.dual.estimator:DualPPCA",
+    dataset="streampca.models.dual.dataset",
+    arrays=(*LINEAR_ARRAYS, "certificate|estimate", "scores", "dual_eigenvalue"),
+    attributes=(*SHARED_ATTRIBUTES, "solver", "noise_variance", "total_log_likelihood"),
+    dimensions={"dual_eigenvalue": ("component",)},
+    certified=True,
     methods="streampca.results.methods:dual",
     error_tol=True,
 )

@@ -9,6 +9,9 @@ KIND = Kind(
     title="Factor analysis",
     record="streampca.models.ppca.options:FactorAnalysisOptions",
     example="streampca factor_analysis table.zarr -k 5",
+    estimator="streampca.models.ppca.estimator:FactorAnalysis",
+    dataset="streampca.models.ppca.dataset",
+    dimensions={"noise_variance": ("F",), "scaling_mean": ("F",), "shift": ("F",)},
     arrays=(*LINEAR_ARRAYS, "log_likelihood", "noise_variance"),
     attributes=(
         "method",

@@ -9,6 +9,9 @@ KIND = Kind(
     title="Kernel PCA",
     record="streampca.models.kernel_pca.options:KernelPCAOptions",
     example="streampca kpca points.zarr -k 20 --kernel rbf --gamma median --n-landmarks 1000",
+    estimator="streampca.models.kernel_pca.estimator:KernelPCA",
+    dataset="streampca.models.kernel_pca.dataset",
+    dimensions={"scaled_landmarks": ("landmark", "F")},
     arrays=(
         "weights",
         "kernel_mean",

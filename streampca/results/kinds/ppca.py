@@ -9,6 +9,9 @@ KIND = Kind(
     title="Probabilistic PCA",
     record="streampca.models.ppca.options:PPCAOptions",
     example="streampca ppca table.zarr -k auto --out table.ppca.zarr",
+    estimator="streampca.models.ppca.estimator:PPCA",
+    dataset="streampca.models.ppca.dataset",
+    dimensions={"loadings": ("component", "F"), "scaling_mean": ("F",), "shift": ("F",)},
     arrays=(*LINEAR_ARRAYS, "log_likelihood"),
     attributes=(
         "method",

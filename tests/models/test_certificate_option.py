@@ -13,7 +13,6 @@ import zarr
 from helpers import CountingSource
 from killing import write_config
 from report_helpers import Page
-from streampca.cli.fitting import pca as pca_command
 
 import streampca
 from streampca import PCA, PCR, PPCA, InputError, KernelPCA
@@ -28,8 +27,8 @@ from streampca.solvers.certificate import MARGIN, PROBES
 
 # What users give, and what comes of it with float32 tiles and block Lanczos.
 METHODS = {True: "probe", "exact": "exact", False: "none"}
-FLAGS = {True: [], "exact": ["--exact-certificate"], False: ["--no-certificate"]}
-ESTIMATES = "estimates: rounding is not included (--no-certificate)"
+FLAGS = {True: [], "exact": ["--certificate", "exact"], False: ["--certificate", "false"]}
+ESTIMATES = "estimates: rounding is not included (--certificate false)"
 MODELLED = "certificates of version 0.7: rounding was modelled, not measured"
 all_values = pytest.mark.parametrize("certificate", METHODS)
 
@@ -149,32 +148,11 @@ def test_accumulators_of_version_07_give_estimates():
 # ---------------------------------------------------------------- commands and configurations
 
 
-@all_values
-def test_flags_set_one_parameter(certificate):
-    parsed = pca_command.make_context("pca", ["x.zarr", *FLAGS[certificate]]).params
-    assert parsed["certificate"] == certificate
-    assert not {"exact_certificate", "no_certificate"} & set(parsed)
-
-
-@pytest.mark.usefixtures("data")
-@pytest.mark.parametrize(
-    "flags", [["--exact-certificate", "--no-certificate"], ["--no-certificate", "--exact-certificate"]]
-)
-def test_both_flags_are_an_error(here, tmp_path, flags):
-    code, out, err = here("pca", "x.zarr", *flags)
-    assert code == 2
-    assert out == ""
-    assert err.splitlines() == [
-        "streampca: --exact-certificate and --no-certificate exclude each other; give one of them"
-    ]
-    assert [path.name for path in tmp_path.iterdir()] == ["x.zarr"]
-
-
 @pytest.mark.parametrize("command", ["ppca", "kpca", "pcr"])
-def test_other_models_have_no_such_flags(here, command):
-    code, _, err = here(command, "x.zarr", "--no-certificate")
+def test_other_models_have_no_such_flag(here, command):
+    code, _, err = here(command, "x.zarr", "--certificate", "false")
     assert code == 2
-    assert "--no-certificate" in err
+    assert "--certificate" in err
 
 
 @all_values
@@ -182,8 +160,8 @@ def test_the_command_records_the_parameter_and_how_to_repeat_it(stored, certific
     attributes = streampca.load(stored(certificate)).attrs
     assert json.loads(attributes["parameters"])["certificate"] == certificate
     words = shlex.split(command_of(attributes))
-    assert [word for word in words if word.endswith("-certificate")] == FLAGS[certificate]
-    assert pca_command.make_context("pca", words[2:]).params["certificate"] == certificate
+    place = words.index("--certificate") if "--certificate" in words else len(words)
+    assert words[place : place + 2] == FLAGS[certificate]
 
 
 @pytest.mark.usefixtures("data")

@@ -15,11 +15,12 @@ from latent_helpers import (
 
 from streampca import PCA, PPCA, DualPPCA, FactorAnalysis, InputError, load, open_genotypes
 from streampca.demos.simulate_genotypes import simulate_genotypes
-from streampca.models.genotypes import match_variants
+from streampca.genetics.matching import match_variants
 from streampca.models.ppca.dataset import from_dataset as latent_in
-from streampca.models.ppca.fit import matching_latent
 from streampca.models.ppca.options import PPCAOptions
-from streampca.results.store import impute_to_store, latent_to_store, variant_labels_in
+from streampca.results.apply import Application, impute_latent
+from streampca.results.fit import fit_to_store
+from streampca.results.store import variant_labels_in
 
 
 def cohort():
@@ -161,17 +162,17 @@ def test_new_samples_with_other_alleles_order_and_fewer_variants(tmp_path, bed, 
 
 
 def test_imputed_stores_keep_calls_and_stay_within_their_range(tmp_path, bed):
-    found, _ = latent_to_store(open_genotypes(bed), PPCAOptions(n_components=3), tmp_path / "r.zarr", {})
+    fit_to_store(PPCAOptions(n_components=3), open_genotypes(bed), tmp_path / "r.zarr")
     result = load(tmp_path / "r.zarr")
-    again = latent_in(result)
-    np.testing.assert_allclose(again.factors.W, found.factors.W, atol=1e-10)
+    found = latent_in(result)
     turned = flipped(bed, tmp_path / "turned", np.arange(0, 400, 3))
     filled = []
     for name, path in (("plain", bed), ("turned", turned)):
         source = open_genotypes(path, autosomes=False)
         match = match_variants(variant_labels_in(result), source)
-        target, part = tmp_path / f"{name}.zarr", matching_latent(again, match)
-        count = impute_to_store(source.take(features=match.new), part, target, False, {})
+        target = tmp_path / f"{name}.zarr"
+        target.mkdir()
+        count = impute_latent(Application(source, result, target, "r.zarr"))["values"]
         import xarray
 
         opened = xarray.open_zarr(target)

@@ -29,7 +29,6 @@ from streampca.models.ppca.dataset import from_dataset as latent_in
 from streampca.models.ppca.options import FactorAnalysisOptions, PPCAOptions
 from streampca.results.apply import Application, impute_latent
 from streampca.results.fit import fit_to_store
-from streampca.results.store import latent_in
 from streampca.results.write import writing
 
 
@@ -197,7 +196,7 @@ def test_a_stored_model_comes_back(tmp_path, pattern, own, scale):
     result = load(tmp_path / "r.zarr")
     again = latent_in(result)
     model = (FactorAnalysis if own else PPCA)(2, scale=scale).fit(x)
-    found = model._found
+    found = model._fitted
     np.testing.assert_allclose(again.factors.W, found.factors.W, atol=1e-12)
     np.testing.assert_allclose(again.factors.noise, found.factors.noise, rtol=1e-14)
     np.testing.assert_allclose(again.mean, found.mean, rtol=1e-14)

@@ -166,7 +166,11 @@ def reconstruction_error(share: Array) -> Chart:
     """Describe J(m) / J(0) = 1 - (lambda_1 + ... + lambda_m) / total for m = 0 .. k."""
     rest = np.clip(1 - np.concatenate([[0.0], np.cumsum(share)]), 0, 1)
     k, m = len(share), np.arange(len(share) + 1)
-    marks = [Mark("area", m, rest, base=np.zeros(k + 1)), Mark("line", m, rest), _rule(1 - MARK, "10%", "below")]
+    marks = [
+        Mark("area", m, rest, base=np.zeros(k + 1)),
+        Mark("line", m, rest),
+        _rule(1 - MARK, "10%", "below" if rest[-1] > 1 - MARK else ""),
+    ]
     if k <= MAX_TITLED_DOTS:
         marks.append(Mark("dots", m, rest, [f"{i} components leave {percent(r)}" for i, r in enumerate(rest)]))
     across = Axis(0, max(k, 1), "components kept, m", _whole(0, k))

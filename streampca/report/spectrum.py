@@ -56,7 +56,9 @@ def spectrum_captions(result: xarray.Dataset) -> dict[str, tuple[str, str]]:
     k, total = len(share), float(share.sum())
     reached = np.flatnonzero(np.cumsum(share) >= MARK)
     subject = f"One {noun} explains" if k == 1 else f"{k:,} {noun}s explain"
-    end = f"the first {reached[0] + 1} reach 90%" if len(reached) else "less than the 90% marked"
+    end = "less than the 90% marked"
+    if len(reached):
+        end = f"the first {reached[0] + 1} reach 90%" if reached[0] else "the first reaches 90%"
     rest = percent(max(0.0, 1 - total))
     captions = {
         "scree": ("Share of the variance", f"{subject} {percent(total)} of the variance; {end}."),

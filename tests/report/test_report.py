@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import shlex
+import sys
 
 import numpy as np
 import pytest
@@ -389,6 +390,15 @@ def test_methods_paragraph():
     ):
         assert words in text
     assert [text.split(",")[0] for text in references] == ["Price", "Patterson", "Golub", "Musco"]
+
+
+def test_a_page_needs_no_matplotlib_and_a_figure_names_the_extra(tmp_path, monkeypatch):
+    for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert page_of(made_result(), tmp_path).all("svg")
+    with pytest.raises(InputError, match=r"pip install 'streampca\[plot\]'"):
+        draw_figure(made_result(), "scree", tmp_path / "x.png")
 
 
 def test_paths_that_cannot_be_written_are_rejected(tmp_path):

@@ -11,10 +11,14 @@ from typing import Any
 
 from streampca._typing import Array
 from streampca.models.dataset import Origin, Variables
+from streampca.models.dual import dataset as dual_dataset
+from streampca.models.dual.fit import fit_dual, plan_dual
 from streampca.models.genotypes import fit_genotypes
 from streampca.models.kernel_pca import dataset as kernel_pca_dataset
 from streampca.models.kernel_pca.fit import fit_kernel_pca, plan_kernel_pca
 from streampca.models.kernel_pca.record import kernel_scores
+from streampca.models.mixture import dataset as mixture_dataset
+from streampca.models.mixture.fit import fit_mixture, log_joint, plan_mixture, probabilities
 from streampca.models.pca import dataset as pca_dataset
 from streampca.models.pca.fit import fit_pca, plan_pca, scores_of
 from streampca.models.ppca import dataset as ppca_dataset
@@ -176,3 +180,36 @@ def plan_kernel(job: FitJob) -> Plan:
     """Plan landmarks and sweeps."""
     job = _kernel_job(job)
     return plan_kernel_pca(job.source, job.options, memory=job.memory_limit, extra_sweeps=1)
+
+
+def fit_dual_ppca(job: FitJob, store: Path) -> Fitted:
+    """Fit dual probabilistic PCA and write it with its latent points to a store."""
+    job = job.with_components(min(job.source.shape) - 1)
+    fit, sweeps = fit_dual(job.source, job.options, memory=job.memory_limit, progress=job.progress)
+    arrays = dual_dataset.variables(fit, *fit.pca.axes(sweeps.matrix.source))
+    return saved(arrays, dual_dataset.attributes(fit, job.origin), store)
+
+
+def plan_dual_ppca(job: FitJob) -> Plan:
+    """Choose the solver and estimate its cost, without reading."""
+    job = job.with_components(min(job.source.shape) - 1)
+    return plan_dual(job.source, job.options, memory=job.memory_limit)
+
+
+def fit_clusters(job: FitJob, store: Path) -> Fitted:
+    """Fit a mixture of probabilistic PCA and write it with the probabilities of its samples to a store."""
+    started = time.monotonic()
+    fit, sweeps = fit_mixture(job.source, job.options, memory=job.memory_limit, progress=job.progress)
+    probability = probabilities(log_joint(job.source, fit, job.memory_limit, job.progress))
+    # One more sweep than the fit, for the probabilities.
+    seconds = time.monotonic() - started
+    last = (seconds - fit.seconds,)
+    n_bytes = sweeps.bytes_read + job.source.n_bytes
+    fit = replace(fit, sweep_seconds=(*fit.sweep_seconds, *last), bytes_read=n_bytes, seconds=seconds)
+    arrays = mixture_dataset.variables(fit, job.source.samples, job.source.features, probability)
+    return saved(arrays, mixture_dataset.attributes(fit, job.origin), store)
+
+
+def plan_clusters(job: FitJob) -> Plan:
+    """Plan the sweeps of EM."""
+    return plan_mixture(job.source, job.options, memory=job.memory_limit)

@@ -171,3 +171,28 @@ def regression(arrays: Arrays, a: Attributes) -> Summary:
         table.append(f"{name:<{width}}  {a['n_samples']:7d}  {chosen[i]:2d}  {columns['r2'][i]:6.4f}{more}")
     lines = [_cost(a, f"{a['solver']}: {a['n_sweeps']} sweeps for all folds")]
     return Summary(table, lines, _facts(a, ("n_features", "n_folds", "solver"), columns))
+
+
+def dual(arrays: Arrays, a: Attributes) -> Summary:
+    """Summarise dual probabilistic PCA: its principal components, noise and likelihood."""
+    found = linear(arrays, a)
+    noise = f"noise variance {a['noise_variance']:.6g}, log-likelihood {a['total_log_likelihood']:.10g} of all features"
+    facts = {name: a[name] for name in ("noise_variance", "total_log_likelihood")}
+    return Summary(found.table, [noise, *found.lines], found.facts | facts)
+
+
+def mixture(arrays: Arrays, a: Attributes) -> Summary:
+    """Summarise a mixture: a row per cluster."""
+    weights, noise = np.asarray(arrays["weights"]), np.asarray(arrays["noise_variance"])
+    variances = np.asarray(arrays["explained_variance"])
+    table = ["cluster   share   noise variance   variance along its components"]
+    for i, (weight, own, values) in enumerate(zip(weights, noise, variances, strict=True), start=1):
+        table.append(f"{i:7d}  {weight:6.2%}  {own:15.6g}   {'  '.join(f'{value:.6g}' for value in values)}")
+    per_sample = a["total_log_likelihood"] / a["n_samples"]
+    lines = [
+        f"log-likelihood {a['total_log_likelihood']:.10g}, {per_sample:.6g} per sample",
+        _cost(a, f"EM, {a['n_iterations']} iterations: {a['n_sweeps']} sweeps in all"),
+    ]
+    columns = {"weights": weights, "noise_variance": noise}
+    facts = _facts(a, ("n_features", "n_iterations", "total_log_likelihood"), columns)
+    return Summary(table, lines, facts | {"explained_variance": variances.tolist()})

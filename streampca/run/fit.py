@@ -144,7 +144,7 @@ class FitTask(Task):
 
             text_paths(Path(output.report), ("",), overwrite)
             result = load(place)
-            table, names = read_labels(output.labels, ids_of(result))
+            table, names = read_labels(output.labels, ids_of(result)) if output.labels else (None, [])
             colour = next(iter(names), None)
             write_report(result, Path(output.report), table=table, colour=colour, overwrite=True)
 

@@ -7,7 +7,8 @@ import pytest
 from report_helpers import made_result
 
 from streampca import InputError
-from streampca.cli.plot import _column, _pair
+from streampca.cli.plot import _pair
+from streampca.run.view import _column
 from streampca.sources.tables import ids_of, read_table
 
 NAMES = [f"s{i}" for i in range(60)]

@@ -21,9 +21,8 @@ from sklearn.utils.estimator_checks import check_estimator
 from streampca import open_source
 from streampca.errors import InputError, MemoryLimitError
 from streampca.models.mixture.estimator import MixtureOfPPCA
-from streampca.models.mixture.fit import fit_mixture, mixture_sweeps
+from streampca.models.mixture.fit import fit_mixture, plan_mixture
 from streampca.models.mixture.options import MixtureOptions
-from streampca.progress import silent
 from streampca.solvers.base import know_scaling
 from streampca.solvers.mixture.loop import MixtureEM, emptied
 from streampca.solvers.mixture.start import Draw, begin, draw_seeds, points, random_axes, uniforms
@@ -46,7 +45,8 @@ def planted(K=3, k=2, d=10, n=1500, *, apart=8.0, noise=0.3, seed=0):
 def solver_of(x, K, k, *, tol=1e-3, max_iter=200, seed=0, scale=None):
     """An EM whose matrix knows its scaling."""
     options = MixtureOptions(n_clusters=K, n_components=k, scale=scale)
-    sweeps = mixture_sweeps(open_source(x), options, None, silent)
+    source = open_source(x)
+    sweeps = plan_mixture(source, options).over(source, "error", options.scale)
     trace = know_scaling(sweeps, sweeps.moments())
     return MixtureEM(sweeps, K, k, trace / x.shape[1], tol, max_iter, seed)
 

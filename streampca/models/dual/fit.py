@@ -11,12 +11,13 @@ import numpy as np
 from streampca._typing import Array
 from streampca.errors import hint_for_missing
 from streampca.models.dual.options import DualPPCAOptions
-from streampca.models.pca.fit import fit_pca, scores_of
+from streampca.models.pca.fit import fit_pca, plan_pca, scores_of
 from streampca.models.pca.options import PCAOptions
 from streampca.models.pca.record import PCAFit
 from streampca.models.ppca.choose import closed_likelihood
 from streampca.models.ppca.fit import component_count
 from streampca.progress import Progress, silent
+from streampca.solvers.choose import Plan
 from streampca.solvers.em.loop import LEAST_NOISE
 from streampca.sources import Source
 from streampca.sweep.sweep import Sweeps
@@ -81,6 +82,12 @@ def fit_dual(
     likelihood = closed_likelihood(values, float(values.sum()) + max(left, 0.0), d, n - 1)
     pca = replace(pca, seconds=time.monotonic() - started, scores=None)
     return DualPPCAFit(pca, scores.astype(np.float64) / unit * lengths, values, noise, likelihood), sweeps
+
+
+def plan_dual(source: Source, options: DualPPCAOptions, *, memory: Any = None) -> Plan:
+    """Choose the solver and estimate its cost, without reading."""
+    k = component_count(options.n_components, source)
+    return plan_pca(source, pca_options(options, k), memory=memory, extra_sweeps=1)
 
 
 def pca_options(options: DualPPCAOptions, n_components: int) -> PCAOptions:

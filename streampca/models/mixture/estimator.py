@@ -14,7 +14,7 @@ from streampca._typing import Array
 from streampca.errors import InputError
 from streampca.models.base import Estimator
 from streampca.models.mixture import dataset
-from streampca.models.mixture.fit import MixtureOfPPCAFit, fit_mixture, log_joint
+from streampca.models.mixture.fit import MixtureOfPPCAFit, fit_mixture, log_joint, probabilities
 from streampca.models.mixture.options import MixtureOptions
 from streampca.progress import Progress, silent
 from streampca.solvers.mixture.statistics import log_sum
@@ -164,8 +164,7 @@ class MixtureOfPPCA(DensityMixin, Estimator):  # type: ignore[misc]
         ----------
         X : samples x features: an array, a path, or anything that `open_source` takes.
         """
-        joint = self._log_joint(X)
-        return np.asarray(np.exp(joint - log_sum(joint)[:, None]))
+        return probabilities(self._log_joint(X))
 
     def bic(self, X: Any) -> float:
         """Return the Bayesian information criterion of X, -2 log L + p log n: lower is better. One sweep.

@@ -14,9 +14,10 @@ from streampca.models.mixture.options import MixtureOptions
 from streampca.models.pca.record import signed
 from streampca.progress import Progress, silent
 from streampca.solvers.base import in_float64_if_needed, know_scaling
+from streampca.solvers.choose import Plan
 from streampca.solvers.mixture.loop import MixtureEM
 from streampca.solvers.mixture.start import CANDIDATES, OVERSAMPLE
-from streampca.solvers.mixture.statistics import Flats, LogJoint, Mixture
+from streampca.solvers.mixture.statistics import Flats, LogJoint, Mixture, log_sum
 from streampca.sources import Source
 from streampca.sweep.matrix import tile_dtype
 from streampca.sweep.memory import Budget, Needs, plan_sweeps
@@ -25,6 +26,7 @@ from streampca.sweep.statistics import Statistic
 from streampca.sweep.sweep import Sweeps
 
 MISSING_HINT = "fill them (PPCA can: `impute`), or exclude their samples"  # for missing values
+PLANNED_SWEEPS = 20  # iterations of EM and the start that a plan counts on
 
 
 @dataclass(frozen=True)
@@ -123,15 +125,23 @@ def check_data(source: Source, options: MixtureOptions) -> None:
         )
 
 
-def mixture_sweeps(source: Source, options: MixtureOptions, memory: Any, progress: Progress) -> Sweeps:
-    """Plan the sweeps of a fit; raise `MemoryLimitError` if they do not fit."""
+def plan_mixture(source: Source, options: MixtureOptions, *, memory: Any = None) -> Plan:
+    """Plan the sweeps of a fit, without reading; raise `MemoryLimitError` if they do not fit.
+
+    The number of iterations of EM is a guess.
+    """
+    check_data(source, options)
     K, d = options.n_clusters, source.shape[1]
     width = min(d, options.n_components + OVERSAMPLE) + 1
     partial = 8 * d * max(K * width, CANDIDATES**2)
     # In the driver: the mixture before and after a step and in the tiles' type, the sums, and a factorisation.
     needs = Needs(0, _tile_bytes(source, K, width), partial=partial, driver=4 * partial + 8 * 4 * d * width)
     planned = plan_sweeps(source, needs, Budget.of(memory), f"a mixture of {K} models", sweeps=options.max_iter + 1)
-    return planned.over(source, "error", options.scale, progress=progress)
+    work = 4.0 * source.shape[0] * d * K * width * PLANNED_SWEEPS
+    return Plan(
+        **vars(planned), solver=None, name="EM", reason=f"{K} clusters, one sweep an iteration",
+        sweep_bytes=source.n_bytes, sweeps=PLANNED_SWEEPS, seconds=work / 5e10 / planned.threads,
+    )  # fmt: skip
 
 
 def _tile_bytes(source: Source, n_clusters: int, width: int) -> int:
@@ -161,8 +171,7 @@ def fit_mixture(
     memory, progress : as for `fit_pca`.
     """
     started = time.monotonic()
-    check_data(source, options)
-    sweeps = mixture_sweeps(source, options, memory, progress)
+    sweeps = plan_mixture(source, options, memory=memory).over(source, "error", options.scale, progress=progress)
     with sweeps, hint_for_missing(MISSING_HINT):
         trace = in_float64_if_needed(sweeps, lambda: know_scaling(sweeps, sweeps.moments()))
         solver = MixtureEM(
@@ -211,3 +220,8 @@ def log_joint(source: Source, fitted: MixtureOfPPCAFit, memory: Any = None, prog
     with hint_for_missing(MISSING_HINT):
         pieces, _ = sweeps.run(LogJoint(fitted.mixture), "density", check=True)
     return np.concatenate(pieces)
+
+
+def probabilities(joint: Array) -> Array:
+    """Return the probability of each cluster given each sample, (n, K), from `log_joint`."""
+    return np.asarray(np.exp(joint - log_sum(joint)[:, None]))

@@ -16,6 +16,10 @@ KIND = Kind(
     attributes=(*SHARED_ATTRIBUTES, "solver", "noise_variance", "total_log_likelihood"),
     dimensions={"dual_eigenvalue": ("component",)},
     certified=True,
+    exports=("tsv",),
+    fit="streampca.results.fit:fit_dual_ppca",
+    plan="streampca.results.fit:plan_dual_ppca",
+    summary="streampca.results.summary:dual",
     methods="streampca.results.methods:dual",
     error_tol=True,
 )

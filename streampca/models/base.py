@@ -153,6 +153,37 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
 
         save_model(self.result_, Path(path), overwrite)
 
+    def report(self, path: str | Path, *, title: str = "", overwrite: bool = False) -> None:
+        """Write the report page of the fitted model, one HTML file.
+
+        Parameters
+        ----------
+        path : of the page, as study.html.
+        title : of the page; the name of the data by default.
+        overwrite : replace a file that exists.
+        """
+        # As `save`.
+        from streampca.report import write_report
+
+        write_report(self.result_, Path(path), title=title, overwrite=overwrite)
+
+    def plot(
+        self, path: str | Path, figure: str = "overview", *, values: Any = None, pair: tuple[int, int] = (1, 2)
+    ) -> None:
+        """Draw a figure of the fitted model for print. Needs matplotlib, the `plot` extra.
+
+        Parameters
+        ----------
+        path : of the picture: .png, .pdf or .svg; an existing file is replaced.
+        figure : "overview", "scores", "scree", "certificates", "error", "loadings" or "components".
+        values : (n_samples,) for the colour of the samples: text for groups, numbers or dates for a scale.
+        pair : components of the scores, from 1 on; loadings are those of the first.
+        """
+        # As `save`.
+        from streampca.report import draw_figure
+
+        draw_figure(self.result_, figure, Path(path), values=None if values is None else np.asarray(values), pair=pair)
+
     @classmethod
     def _from_dataset(cls, dataset: xarray.Dataset) -> Self:
         """Return the fitted estimator of a result."""

@@ -165,7 +165,7 @@ def _measured(result: xarray.Dataset) -> list[str]:
 
 
 def likelihood(result: xarray.Dataset) -> list[str]:
-    """State how a latent variable model was fitted, how its size was chosen, and the errors of its components."""
+    """State how a latent variable model was fitted, and how its size was chosen."""
     a, noun = result.attrs, kind_of(str(result.attrs["kind"])).component
     size = plural(result.sizes["component"], noun)
     if "cluster" in result.sizes:

@@ -16,7 +16,7 @@ from genotype_helpers import random_calls, write_bed
 from PIL import Image
 from report_helpers import HOSTILE, Page, made_result, made_table
 
-from streampca import PCA, PPCA, InputError, KernelPCA
+from streampca import PCA, PCR, PPCA, DualPPCA, FactorAnalysis, InputError, KernelPCA, MixtureOfPPCA
 from streampca.cli.fit import fit_command
 from streampca.cli.options import configured, given_options
 from streampca.report import draw_figure, loadings, samples, write_report
@@ -266,6 +266,30 @@ def test_every_kind_of_result_makes_a_page(tmp_path):
     assert [text for _, text in page.all("td")].count("constant") == 2
     with pytest.raises(InputError, match="no scores"):
         page_of(regression, tmp_path, table=made_table(tmp_path / "t.tsv", a=["x"] * 60))
+
+
+MODELS = {
+    "pca": PCA(2), "ppca": PPCA(2), "factor_analysis": FactorAnalysis(2), "kpca": KernelPCA(2, n_landmarks=20),
+    "pcr": PCR(2), "mixture": MixtureOfPPCA(2, n_components=1), "dual": DualPPCA(2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", sorted(kind_names()))
+def test_every_kind_reports_and_plots_what_it_fitted(kind, tmp_path):
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((40, 3)) @ rng.standard_normal((3, 8)) + 0.1 * rng.standard_normal((40, 8))
+    model = MODELS[kind].fit(x, x[:, 0]) if kind == "pcr" else MODELS[kind].fit(x)
+    model.report(tmp_path / "r.html", title="Mine")
+    page = Page((tmp_path / "r.html").read_text())
+    assert page.text("h1") == "Mine"
+    assert page.text("p", class_="kind") == kind_of(kind).title
+    assert {"loadings", "missing", "run", "methods"} <= {a["id"] for a, _ in page.all("section")}
+    assert "40 samples and 8 features" in page.text("div", id="methods-text")
+    with pytest.raises(InputError, match="exists already"):
+        model.report(tmp_path / "r.html")
+    figure = "loadings" if kind == "mixture" else "scree"
+    model.plot(tmp_path / "x.png", figure)
+    assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_mixture_has_a_table_of_clusters_and_loadings_of_each(tmp_path):

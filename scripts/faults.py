@@ -28,7 +28,7 @@ from streampca.results.export import export
 from streampca.results.store import check_whole, load_arrays
 from streampca.run.fit import Job, open_data
 from streampca.sources import open_source
-from streampca.sweep.checkpoint import Journal
+from streampca.sweep.checkpoint import Checkpoint
 
 Rng = np.random.Generator
 SOURCE = {"missing": "auto", "scale": "auto"}
@@ -256,14 +256,14 @@ def resumed(fault: Fault, path: Path, store: Path, checkpoint: Path, rng: Rng) -
             raise Interrupted
 
     try:
-        with Journal(checkpoint, 0.0).active():
+        with Checkpoint(checkpoint, 0.0).active():
             fit(path, store, stop)
     except Interrupted:
         pass
     files = sorted(checkpoint.glob("*.npz")) if fault.file == "checkpoint" else chunks_of(store)
     if files:
         fault.harm(files[int(rng.integers(len(files)))], rng)
-    with Journal(checkpoint, 0.0).active():
+    with Checkpoint(checkpoint, 0.0).active():
         found = fit(path, store)
     check_whole(store, "remove it")
     return found

@@ -1,4 +1,4 @@
-"""Showing how far a sweep is: bars on a terminal, log lines elsewhere, a callback for programs."""
+"""Progress of sweeps: bars on a terminal, log lines elsewhere, a callback for programs."""
 
 from __future__ import annotations
 
@@ -16,9 +16,15 @@ logger = logging.getLogger("streampca")
 
 @dataclass(frozen=True)
 class Step:
-    """How far the work is: sweep (0 for what is not one) and purpose, partitions done of all, seconds so far.
+    """State of the work.
 
-    Of the partitions done, `earlier` were done by a run before this one, and took none of the seconds.
+    Attributes
+    ----------
+    sweep, label : number of the sweep, 0 for other work, and its purpose.
+    done, total : partitions.
+    seconds : so far.
+    note : text of the solver.
+    earlier : partitions that an earlier run had done; they took none of the seconds.
     """
 
     sweep: int
@@ -31,12 +37,12 @@ class Step:
 
     @property
     def title(self) -> str:
-        """What is being done."""
+        """Title of the work."""
         return f"sweep {self.sweep}, {self.label}" if self.sweep else self.label
 
     @property
     def eta(self) -> float | None:
-        """Seconds that this sweep still takes at the pace so far."""
+        """Seconds left in this sweep at the pace so far."""
         now = self.done - self.earlier
         return self.seconds / now * (self.total - self.done) if now else None
 
@@ -56,7 +62,7 @@ class LogProgress:
         self._last = time.monotonic()
 
     def __call__(self, step: Step) -> None:
-        """Log it, if it is time."""
+        """Log the step, if it is time."""
         now = time.monotonic()
         if step.done < step.total and now - self._last < self._every:
             return
@@ -71,12 +77,12 @@ class LogProgress:
 
 
 def _memory() -> str:
-    """Say how large this process is."""
+    """Return the resident size of this process as text."""
     return f"{psutil.Process().memory_info().rss / 1e6:.0f} MB"
 
 
 class JsonLines(logging.Formatter):
-    """Log lines that programs read: one JSON object each."""
+    """Log lines as JSON objects, for programs."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
@@ -86,7 +92,7 @@ class JsonLines(logging.Formatter):
 
 
 class BarProgress:
-    """One line on the terminal that is drawn anew: sweep, bar, time left."""
+    """One line on the terminal: sweep, bar, time left."""
 
     def __init__(self) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -106,7 +112,7 @@ class BarProgress:
         self._shown = ""
 
     def __call__(self, step: Step) -> None:
-        """Draw it."""
+        """Draw the step."""
         if step.title != self._shown:
             self._shown = step.title
             self._bars.reset(self._task, total=step.total)
@@ -123,5 +129,5 @@ class BarProgress:
 
 
 def on_terminal() -> bool:
-    """Tell whether a person is looking."""
+    """Whether standard error is a terminal."""
     return sys.stderr.isatty()

@@ -36,7 +36,7 @@ from streampca.sources.formats.plink1 import read_bim, read_fam
 from streampca.sources.formats.plink2 import read_psam, read_pvar
 from streampca.sources.regions import named_regions
 from streampca.sources.tables import Ids, read_table
-from streampca.sweep.checkpoint import Journal, read_record
+from streampca.sweep.checkpoint import Checkpoint, read_record
 from streampca.validation import available_memory, check_declared_size
 
 MODEL = PCAOptions(n_components=1)
@@ -372,7 +372,7 @@ def test_names_in_consolidated_metadata_lead_nowhere(result, tmp_path):
 
 def test_a_checkpoint_is_not_unpickled(tmp_path):
     path = tmp_path / "00001-0-1.npz"
-    tree = np.frombuffer(b'{"question": {"array": 0}}', np.uint8)
+    tree = np.frombuffer(b'{"signature": {"array": 0}}', np.uint8)
     np.savez(path, tree=tree, a0=np.array([Harm()], object), allow_pickle=True)
     refused(path, read_record)
 
@@ -381,21 +381,21 @@ def test_a_checkpoint_without_its_question_is_none(tmp_path):
     tree = saved(np.frombuffer(b'{"value": 1}', np.uint8))
     with zipfile.ZipFile(tmp_path / "start.npz", "w") as archive:
         archive.writestr("tree.npy", tree)
-    assert Journal(tmp_path).recall("start", {"a": 1}) is None
+    assert Checkpoint(tmp_path).recall("start", {"a": 1}) is None
 
 
 @pytest.mark.parametrize(
-    "question", [{"exact": {"array": 0}}, {"exact": "x", "shape": {"array": 0}, "sketch": []},
+    "signature", [{"exact": {"array": 0}}, {"exact": "x", "shape": {"array": 0}, "sketch": []},
                  {"exact": "x", "shape": "", "sketch": [[["y"], [1.0]]]}],
     ids=str,
 )  # fmt: skip
-def test_a_checkpoint_with_another_kind_of_question_is_none(tmp_path, question):
-    tree = np.frombuffer(json.dumps({"question": question, "value": 1}).encode(), np.uint8)
+def test_a_checkpoint_with_another_kind_of_question_is_none(tmp_path, signature):
+    tree = np.frombuffer(json.dumps({"signature": signature, "value": 1}).encode(), np.uint8)
     for name in ("start", "00001-0-1"):
         np.savez(tmp_path / f"{name}.npz", tree=tree, a0=np.ones(3))
-    journal = Journal(tmp_path)
-    assert journal.recall("start", {"a": 1}) is None
-    assert journal.sweep({"a": 1.0}).paths == {}
+    checkpoint = Checkpoint(tmp_path)
+    assert checkpoint.recall("start", {"a": 1}) is None
+    assert checkpoint.sweep({"a": 1.0}).paths == {}
 
 
 def test_more_chunks_than_can_be_looked_at_are_refused(tmp_path):

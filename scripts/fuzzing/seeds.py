@@ -205,25 +205,25 @@ def results(folder: Path) -> list[dict[str, bytes]]:
 
 
 def checkpoints(folder: Path) -> list[dict[str, bytes]]:
-    from streampca.sweep.checkpoint import Journal
+    from streampca.sweep.checkpoint import Checkpoint
     from streampca.sweep.matrix import Defects
     from streampca.sweep.merge_tree import Partial
     from streampca.sweep.statistics import Moments
 
-    journal = Journal(folder / "journal")
+    checkpoint = Checkpoint(folder / "checkpoint")
     a = np.arange(3.0)
     moments = Moments(a, a, a, a)
     partial = Partial({"x": [a, a], "y": (1, 2.5, None, "text", np.float32(3))}, (moments,), Defects(), 7)
-    question = {"statistic": "sum", "x": a}
-    journal.sweep(question).save({(0, 2): {"partial": partial, "seconds": 1.5}})
-    journal.keep("start", {"a": 1}, {"value": a})
-    (sweep,) = journal.folder.glob("0*.npz")
+    signature = {"statistic": "sum", "x": a}
+    checkpoint.sweep(signature).save({(0, 2): {"partial": partial, "seconds": 1.5}})
+    checkpoint.keep("start", {"a": 1}, {"value": a})
+    (sweep,) = checkpoint.folder.glob("0*.npz")
     harm = io.BytesIO()
-    tree = np.frombuffer(b'{"question": {"array": 0}}', np.uint8)
+    tree = np.frombuffer(b'{"signature": {"array": 0}}', np.uint8)
     np.savez(harm, tree=tree, a0=np.array([Harm()], object), allow_pickle=True)
     return [
         {sweep.name: sweep.read_bytes()},
-        {"start.npz": (journal.folder / "start.npz").read_bytes()},
+        {"start.npz": (checkpoint.folder / "start.npz").read_bytes()},
         {sweep.name: harm.getvalue()},
     ]
 

@@ -43,7 +43,7 @@ from streampca.sources.formats.plink2 import read_psam, read_pvar
 from streampca.sources.regions import in_regions, named_regions
 from streampca.sources.selection import select
 from streampca.sources.tables import Ids, read_table
-from streampca.sweep.checkpoint import Journal, read_record
+from streampca.sweep.checkpoint import Checkpoint, read_record
 
 Files = Mapping[str, bytes]
 # Beside what the process has already.
@@ -156,10 +156,10 @@ def use_checkpoint(folder: Path, number: int) -> None:
     if number % 2:
         read_record(path)
         return
-    journal = Journal(folder)
+    checkpoint = Checkpoint(folder)
     try:
-        journal.recall("start", {"a": 1})
-        journal.sweep({"statistic": "sum", "x": np.arange(3.0)}).found()
+        checkpoint.recall("start", {"a": 1})
+        checkpoint.sweep({"statistic": "sum", "x": np.arange(3.0)}).found()
     finally:
         path.write_bytes(content)
 

@@ -38,7 +38,7 @@ from streampca.sources.base import Source
 from streampca.sources.filters import Filter
 from streampca.sources.genotypes import chromosome
 from streampca.sources.packed import EVEN, count_codes, count_missing, popcount
-from streampca.sweep.checkpoint import active_journal
+from streampca.sweep.checkpoint import active_checkpoint
 from streampca.sweep.matrix import moments_of_codes
 from streampca.sweep.memory import thread_count
 
@@ -80,8 +80,8 @@ def prune(
     positions, kept = source.label("position"), np.zeros(len(source.features), bool)
     lock, began, done, earlier = threading.Lock(), time.monotonic(), 0, 0
     total = sum(len(range(start, stop, source.chunks[1])) for start, stop in runs)
-    journal = active_journal()
-    asked = (source.fingerprint() if journal else "", str(window), int(step), float(r2))
+    checkpoint = active_checkpoint()
+    asked = (source.fingerprint() if checkpoint else "", str(window), int(step), float(r2))
 
     def advance(reads: int = 1, before: bool = False) -> None:
         nonlocal done, earlier
@@ -91,15 +91,15 @@ def prune(
 
     def prune_run(run: tuple[int, int]) -> None:
         here, name = slice(*run), f"pruned-{run[0]}-{run[1]}"
-        known = journal.recall(name, asked) if journal else None
+        known = checkpoint.recall(name, asked) if checkpoint else None
         if known is not None:
             kept[here] = known["kept"]
             advance(len(range(*run, source.chunks[1])), before=True)
             return
         starts, ends = _windows(positions[here], size, int(step), kilobases)
         _prune_run(source, run, starts, ends, r2 * SLACK, kept[here], advance)
-        if journal:
-            journal.keep(name, asked, {"kept": kept[here]})
+        if checkpoint:
+            checkpoint.keep(name, asked, {"kept": kept[here]})
 
     with ThreadPoolExecutor(thread_count()) as pool:
         list(pool.map(prune_run, runs))

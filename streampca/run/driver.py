@@ -189,7 +189,7 @@ class _Attempt:
             )  # fmt: skip
             work.remove_keys()
             work.store.mkdir(exist_ok=True)
-            journal = work.journal(60 * task.engine.checkpoint_minutes)
+            checkpoint = work.checkpoint(60 * task.engine.checkpoint_minutes)
             entered = time.monotonic()
             keys = work.folder.resolve()
             with engine(
@@ -200,11 +200,11 @@ class _Attempt:
                     work.tell(workers=describe(client))
                 if record["attempts"] > 1:
                     logger.info("resuming the run of %s, attempt %d", record["begun"], record["attempts"])
-                with journal.active(), self._phase("fitting"), self._invalid_input(record):
+                with checkpoint.active(), self._phase("fitting"), self._invalid_input(record):
                     task.execute(work.store, budget, self._watched)
                 peaks = {} if client is None else client.run(peak_memory, on_error="ignore")
         if task.files is None:
-            self._sign(record, journal, max(peaks.values(), default=None))
+            self._sign(record, checkpoint, max(peaks.values(), default=None))
 
     @contextmanager
     def _invalid_input(self, record: Mapping[str, Any]) -> Iterator[None]:
@@ -219,7 +219,7 @@ class _Attempt:
                 self.work.clear()
             raise
 
-    def _sign(self, record: Mapping[str, Any], journal: Any, peak: int | None) -> None:
+    def _sign(self, record: Mapping[str, Any], checkpoint: Any, peak: int | None) -> None:
         """Add the record of the run to the attributes of its store."""
         attributes = attributes_in(self.work.store) or {}
         summary = {
@@ -228,8 +228,8 @@ class _Attempt:
             "engine": self.task.engine.kind,
             "phase_seconds": {name: round(seconds, 3) for name, seconds in self.phases.items()},
             "sweep_seconds": round(sum(json.loads(attributes.get("sweep_seconds", "[]"))), 3),
-            "replayed_sweeps": journal.replayed,
-            "resumed_partitions": journal.resumed,
+            "replayed_sweeps": checkpoint.replayed,
+            "resumed_partitions": checkpoint.resumed,
             "worker_peak_bytes": peak,
         }
         add_attributes(self.work.store, {"run": json.dumps(summary)})

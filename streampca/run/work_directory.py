@@ -31,7 +31,7 @@ from streampca.errors import InputError
 from streampca.files import open_regular, writing_text
 from streampca.progress import Step
 from streampca.run.engine import KEYS
-from streampca.sweep.checkpoint import Journal
+from streampca.sweep.checkpoint import Checkpoint
 
 SUFFIX = ".unfinished"
 # Seconds between two updates of status.json.
@@ -88,9 +88,9 @@ class WorkDirectory:
         """Whether the last run ended with an error, not by a signal or a kill."""
         return (_read(self.folder / "status.json") or {}).get("state") == "failed"
 
-    def journal(self, interval: float) -> Journal:
+    def checkpoint(self, interval: float) -> Checkpoint:
         """Return the checkpoints."""
-        return Journal(self.folder / "checkpoint", interval)
+        return Checkpoint(self.folder / "checkpoint", interval)
 
     @property
     def store(self) -> Path:

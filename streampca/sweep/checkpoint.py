@@ -1,11 +1,10 @@
-"""What a run has found so far, kept on disk, so that a run that was killed goes on where it was.
+"""Checkpoints: partial results of sweeps on disk, from which a killed run resumes.
 
-A sweep merges the partials of its partitions in a fixed tree. A record is one node of that tree: what a range of
-partitions of one sweep came to. The root of the tree is the sweep itself. Solvers need not know: a run that is begun
-again asks the same questions in the same order, and sweeps that were answered before are answered from the record,
-without reading. So all that is kept is what is new, and any node saves the work below it.
+A sweep merges the partials of its partitions in a fixed tree. A record is one node of that tree: the merged partial of
+a range of partitions. The root of the tree is the result of the sweep. Solvers are not aware of it: a resumed run makes
+the same sweeps in the same order, and those on record are not read again.
 
-Records are plain: a JSON tree and NumPy arrays, never pickles. Each is written beside its name and renamed.
+Records are plain: a JSON tree and NumPy arrays, never pickles. Each is written to a temporary name and renamed.
 """
 
 from __future__ import annotations
@@ -33,26 +32,26 @@ from streampca.progress import logger
 
 Span = tuple[int, int]
 
-# How far a question may be from the one on record and still be the same but for rounding, as another kind of
-# processor rounds: relative to the length of its columns.
-SAME_QUESTION = 1e-5
-SKETCH_ROWS = 4096
+# Largest difference of two signatures of the same sweep on processors that round differently, relative to the length
+# of its columns.
+SAME_SIGNATURE = 1e-5
+SKETCH_ROWS = 4096  # at a time
 _NAME = re.compile(r"(\d{5})-(\d+)-(\d+)\.npz")
-_active: ContextVar[Journal | None] = ContextVar("journal", default=None)
+_active: ContextVar[Checkpoint | None] = ContextVar("checkpoint", default=None)
 
 
 @dataclass
-class Journal:
+class Checkpoint:
     """The records of one run, in a folder of its own.
 
     Parameters
     ----------
-    folder : where they are.
+    folder : of the records.
     interval : seconds of work within a sweep that may be lost.
 
     Attributes
     ----------
-    replayed, resumed : sweeps answered from the record, and partitions of unfinished ones that need not be done again.
+    replayed, resumed : sweeps taken from their record, and partitions of unfinished ones.
     """
 
     folder: Path
@@ -69,7 +68,7 @@ class Journal:
             left.unlink()
 
     @contextlib.contextmanager
-    def active(self) -> Iterator[Journal]:
+    def active(self) -> Iterator[Checkpoint]:
         """Record all sweeps that are run inside."""
         token = _active.set(self)
         try:
@@ -77,18 +76,18 @@ class Journal:
         finally:
             _active.reset(token)
 
-    def sweep(self, question: Mapping[str, Any]) -> Records:
-        """Begin the next sweep, which asks this question; returns its records."""
+    def sweep(self, inputs: Mapping[str, Any]) -> Records:
+        """Start the next sweep, which has these inputs; return its records."""
         self._number += 1
         self._saved_at = time.monotonic()
-        records = Records(self, self._number, Question.of(question))
+        records = Records(self, self._number, Signature.of(inputs))
         for path in self.paths(self._number).values():
             if path not in records.paths.values():
                 path.unlink()
         return records
 
     def count(self, found: Mapping[Span, Any], partitions: int) -> None:
-        """Count what of a sweep need not be done again."""
+        """Count the partitions of a sweep that are on record."""
         if (0, partitions) in found:
             self.replayed += 1
         else:
@@ -96,21 +95,21 @@ class Journal:
 
     @property
     def due(self) -> bool:
-        """Tell whether it is time to save."""
+        """Whether it is time to save."""
         return time.monotonic() - self._saved_at >= self.interval
 
-    def keep(self, name: str, question: Any, tree: Mapping[str, Any]) -> None:
-        """Keep what is no sweep, under a name, and what was asked for it."""
-        write_record(self.folder / f"{name}.npz", {"question": vars(Question.of(question)), **tree})
+    def keep(self, name: str, inputs: Any, tree: Mapping[str, Any]) -> None:
+        """Save the result of work that is not a sweep, with the inputs it had."""
+        write_record(self.folder / f"{name}.npz", {"signature": vars(Signature.of(inputs)), **tree})
 
-    def recall(self, name: str, question: Any) -> dict[str, Any] | None:
-        """Return what was kept under this name, if it was and the question is the same."""
+    def recall(self, name: str, inputs: Any) -> dict[str, Any] | None:
+        """Return the result saved under this name, if it had the same inputs; else None."""
         try:
             found = read_record(self.folder / f"{name}.npz")
         except InputError:
             return None
-        asked = found.pop("question", None)
-        same = isinstance(asked, dict) and str(asked.get("exact")) == Question.of(question).exact
+        recorded = found.pop("signature", None)
+        same = isinstance(recorded, dict) and str(recorded.get("exact")) == Signature.of(inputs).exact
         return found if same else None
 
     def paths(self, number: int) -> dict[Span, Path]:
@@ -122,40 +121,40 @@ class Journal:
         return found
 
     def saved(self) -> None:
-        """Begin to count the seconds anew."""
+        """Restart the count of seconds."""
         self._saved_at = time.monotonic()
 
     def rounded_differently(self) -> None:
-        """Say once that bits may differ."""
+        """Log, once, that bits may differ."""
         if not self._rounded:
             self._rounded = True
             logger.info(
-                "this machine rounds differently from the one that began the run: what it found is used, the result "
-                "agrees with that of an undisturbed run to rounding, not to the bit"
+                "this machine rounds differently from the one that started the run: the result agrees with that of an "
+                "uninterrupted run to rounding, not to the bit"
             )
 
 
 class Records:
     """The records of one sweep."""
 
-    def __init__(self, journal: Journal, number: int, question: Question):
-        self._journal, self._number, self._question = journal, number, question
-        self.paths = {span: path for span, path in journal.paths(number).items() if self._answers(path)}
+    def __init__(self, checkpoint: Checkpoint, number: int, signature: Signature):
+        self._journal, self._number, self._signature = checkpoint, number, signature
+        self.paths = {span: path for span, path in checkpoint.paths(number).items() if self._answers(path)}
 
     @property
     def due(self) -> bool:
-        """Tell whether it is time to save."""
+        """Whether it is time to save."""
         return self._journal.due
 
     def _answers(self, path: Path) -> bool:
-        """Tell whether a record is of this question."""
+        """Whether a record has this signature."""
         try:
-            recorded = Question(**read_record(path, only="question")["question"])
-            same = recorded.matches(self._question)
+            recorded = Signature(**read_record(path, only="signature")["signature"])
+            same = recorded.matches(self._signature)
         except (InputError, TypeError, ValueError, AttributeError):
-            # Not a record, or a damaged one.
+            # Not a record, or damaged.
             return False
-        if same and recorded.exact != self._question.exact:
+        if same and recorded.exact != self._signature.exact:
             self._journal.rounded_differently()
         return same
 
@@ -181,11 +180,11 @@ class Records:
         return found
 
     def save(self, nodes: Mapping[Span, Any]) -> None:
-        """Save what these ranges came to, those not on record yet; then drop the records within them."""
+        """Save ranges that are not on record yet; then remove the records inside them."""
         for span, tree in nodes.items():
             if span not in self.paths:
                 path = self._journal.folder / f"{self._number:05d}-{span[0]}-{span[1]}.npz"
-                write_record(path, {"question": vars(self._question), "span": span, **tree})
+                write_record(path, {"signature": vars(self._signature), "span": span, **tree})
                 self.paths[span] = path
         self._journal.saved()
         inside = [s for s in self.paths if any(a <= s[0] and s[1] <= b and s != (a, b) for a, b in nodes)]
@@ -193,19 +192,19 @@ class Records:
             self.paths.pop(span).unlink()
 
 
-def active_journal() -> Journal | None:
-    """Return the journal in force, or None."""
+def active_checkpoint() -> Checkpoint | None:
+    """Return the checkpoint that sweeps are recorded in, or None."""
     return _active.get()
 
 
 @dataclass(frozen=True)
-class Question:
-    """What a sweep is asked, in short.
+class Signature:
+    """The inputs of a sweep in short: a resumed run uses a record only if it has the same.
 
     Attributes
     ----------
-    exact : hash of all of it.
-    shape : hash of types, sizes and whole numbers, without the values of real arrays.
+    exact : hash of the inputs.
+    shape : hash of types, sizes and integers, without the values of real arrays.
     sketch : one random combination of the rows of each real array, and the lengths of its columns.
     """
 
@@ -214,8 +213,8 @@ class Question:
     sketch: list[Any]
 
     @classmethod
-    def of(cls, parts: Any) -> Question:
-        """Summarise what is asked: dataclasses, arrays, numbers, text; functions by their names."""
+    def of(cls, parts: Any) -> Signature:
+        """Return the signature of dataclasses, arrays, numbers and text; functions count by their names."""
         exact, shape = hashlib.blake2b(digest_size=16), hashlib.blake2b(digest_size=16)
         sketch: list[Any] = []
         for part in _leaves(parts):
@@ -239,15 +238,15 @@ class Question:
                     sketch.append(_sketch(np.array([part])))
         return cls(exact.hexdigest(), shape.hexdigest(), sketch)
 
-    def matches(self, other: Question) -> bool:
-        """Tell whether it is the same question, but for rounding at most."""
+    def matches(self, other: Signature) -> bool:
+        """Whether the inputs are the same up to rounding."""
         if self.exact == other.exact:
             return True
         if self.shape != other.shape or len(self.sketch) != len(other.sketch):
             return False
         for (a, lengths), (b, _) in zip(self.sketch, other.sketch, strict=True):
             known, given, scale = (np.array(x, np.float64) for x in (a, b, lengths))
-            if not np.allclose(known, given, rtol=0, atol=SAME_QUESTION * max(float(scale.max(initial=0.0)), 1e-300)):
+            if not np.allclose(known, given, rtol=0, atol=SAME_SIGNATURE * max(float(scale.max(initial=0.0)), 1e-300)):
                 return False
         return True
 
@@ -258,7 +257,7 @@ def _sketch(values: Array) -> list[list[float]]:
     table = table.T if table.shape[1] > table.shape[0] else table
     signs = 2.0 * np.random.default_rng(0).integers(2, size=len(table), dtype=np.int8) - 1
     combined, squares = np.zeros((2, table.shape[1]))
-    # In strips, which take little memory.
+    # Strips take little memory.
     for start in range(0, len(table), SKETCH_ROWS):
         strip = np.nan_to_num(table[start : start + SKETCH_ROWS].astype(float), posinf=0.0, neginf=0.0)
         combined += signs[start : start + SKETCH_ROWS] @ strip
@@ -267,7 +266,7 @@ def _sketch(values: Array) -> list[list[float]]:
 
 
 def _leaves(part: Any) -> Iterator[Any]:
-    """Yield arrays, numbers and text, in order, with what holds them."""
+    """Yield arrays, numbers and text, in order, and the types that contain them."""
     if part is None or isinstance(part, (bool, int, float, str, np.ndarray)):
         yield part
     elif isinstance(part, (np.generic, np.dtype)):
@@ -288,14 +287,14 @@ def _leaves(part: Any) -> Iterator[Any]:
             yield f.name
             yield from _leaves(getattr(part, f.name))
     else:
-        # What writes rows somewhere says where; data are asked about by their fingerprint; functions go by their name,
-        # other objects by their kind.
+        # A writer has a token that names its output; the fingerprint of the data is an input of its own. Functions
+        # count by their names, other objects by their types.
         known = "data" if hasattr(part, "fingerprint") else getattr(part, "token", None)
         yield known or getattr(part, "__qualname__", type(part).__qualname__)
 
 
 def write_record(path: Path, tree: Mapping[str, Any]) -> None:
-    """Write a tree of dicts, lists, tuples, numbers, text, arrays and our dataclasses: beside, flushed, renamed."""
+    """Write a tree of dicts, lists, tuples, numbers, text, arrays and our dataclasses, atomically."""
     arrays: list[Array] = []
     plain = json.dumps({key: _encoded(value, arrays) for key, value in tree.items()}).encode()
     beside = path.with_suffix(".part")
@@ -310,34 +309,32 @@ def write_record(path: Path, tree: Mapping[str, Any]) -> None:
             beside.unlink(missing_ok=True)
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise InputError(
-                f"{path.parent}: no space left for a checkpoint; what was saved before is whole: free some space and "
-                "run the same command again"
+                f"{path.parent}: no space left for a checkpoint; earlier ones are complete: free some space and run "
+                "the same command again"
             ) from error
         raise
 
 
 def read_record(path: Path, only: str | None = None) -> dict[str, Any]:
-    """Read what `write_record` wrote, or one entry of it; refuses what is damaged."""
+    """Read a record, or one entry of it; raise `InputError` if it is damaged."""
     try:
         with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             tree = json.loads(bytes(file["tree"]))
             return {key: _decoded(tree[key], file) for key in ([only] if only else tree)}
     except Exception as error:
-        # Whatever damage does to a file, zipfile, NumPy and json each have their own ways to say so.
+        # zipfile, NumPy and json each raise errors of their own for damaged files.
         raise InputError(f"{path}: this checkpoint is damaged ({error})") from error
 
 
 def _encoded(part: Any, arrays: list[Array]) -> Any:
+    """Return a part of a tree as JSON, with its arrays appended to the list."""
     if part is None or isinstance(part, (bool, int, str)):
         return part
     if isinstance(part, float):
         return {"float": part.hex()}
-    if isinstance(part, np.ndarray):
-        arrays.append(part)
-        return {"array": len(arrays) - 1}
-    if isinstance(part, np.generic):
+    if isinstance(part, (np.ndarray, np.generic)):
         arrays.append(np.asarray(part))
-        return {"scalar": len(arrays) - 1}
+        return {"array" if isinstance(part, np.ndarray) else "scalar": len(arrays) - 1}
     if isinstance(part, list) and _are_rows(part):
         # Pieces of one array: a file of hundreds of small ones takes longer than the sweep.
         arrays.append(np.concatenate(part))
@@ -346,14 +343,19 @@ def _encoded(part: Any, arrays: list[Array]) -> Any:
         return {type(part).__name__: [_encoded(item, arrays) for item in part]}
     if isinstance(part, dict):
         return {"dict": {str(key): _encoded(value, arrays) for key, value in part.items()}}
-    if is_dataclass(part) and not isinstance(part, type):
-        name = f"{type(part).__module__}:{type(part).__qualname__}"
-        return {"record": name, "fields": {f.name: _encoded(getattr(part, f.name), arrays) for f in fields(part)}}
-    raise TypeError(f"{type(part).__name__} cannot be kept in a checkpoint")
+    return _encoded_record(part, arrays)
+
+
+def _encoded_record(part: Any, arrays: list[Array]) -> dict[str, Any]:
+    """Return a dataclass as JSON."""
+    if isinstance(part, type) or not is_dataclass(part):
+        raise TypeError(f"{type(part).__name__} cannot be saved in a checkpoint")
+    name = f"{type(part).__module__}:{type(part).__qualname__}"
+    return {"record": name, "fields": {f.name: _encoded(getattr(part, f.name), arrays) for f in fields(part)}}
 
 
 def _are_rows(pieces: list[Any]) -> bool:
-    """Tell whether these are rows of the same kind, piece by piece."""
+    """Whether the pieces are rows of one array."""
     if len(pieces) < 2 or not all(isinstance(piece, np.ndarray) and piece.ndim for piece in pieces):
         return False
     kinds = {(piece.dtype, piece.shape[1:], piece.flags.c_contiguous) for piece in pieces}
@@ -361,6 +363,7 @@ def _are_rows(pieces: list[Any]) -> bool:
 
 
 def _decoded(part: Any, file: Mapping[str, Any]) -> Any:
+    """Return a part of a tree from its JSON."""
     if not isinstance(part, dict):
         return part
     if "record" in part:
@@ -382,7 +385,7 @@ def _decoded(part: Any, file: Mapping[str, Any]) -> Any:
 
 
 def _our_dataclass(name: str) -> Any:
-    """Return a dataclass of this package by its name; nothing else is ever made from a file."""
+    """Return a dataclass of this package by its name; records never create anything else."""
     module, _, qualname = name.partition(":")
     if not re.fullmatch(r"streampca(\.[a-z][a-z_]*)*", module) or not qualname.isidentifier():
         raise ValueError(f"{name!r} is not a record of streampca")

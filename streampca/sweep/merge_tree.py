@@ -1,7 +1,6 @@
-"""The tree by which a sweep merges its partials, and those of its nodes that are done.
+"""The tree that merges the partials of a sweep, and the state of its nodes.
 
-A range of partitions is split at the largest power of two below its length, so that the tree is the same however far it
-has grown: any node is the work below it, on record or in memory.
+A range of partitions is split at the largest power of two below its length. Any node stands for all work below it.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from streampca.sweep.statistics import Moments
 
 @dataclass(frozen=True)
 class Partial:
-    """What one partition, or several merged, came to."""
+    """The result of one partition, or of several that are merged."""
 
     value: Any
     moments: tuple[Moments, ...]
@@ -32,7 +31,7 @@ class Partial:
     missing: Any = 0
 
     def __sizeof__(self) -> int:
-        """Bytes of the value, by which Dask decides what to move where."""
+        """Bytes of the value, for Dask's scheduling."""
         return object.__sizeof__(self) + int(sizeof(self.value))
 
 
@@ -83,17 +82,18 @@ def parent_of(span: Span, count: int) -> Span | None:
 
 @dataclass
 class Nodes:
-    """The nodes of the tree that are done and not merged yet, by their range of partitions.
+    """Nodes of the tree that are done and not merged yet, by their range of partitions.
 
-    On a cluster they are futures until they are brought here. What the graph merges is up to it; the rest is merged
-    here, as soon as both halves are there.
+    On a cluster they are futures until they are gathered. Nodes of the graph are merged by their tasks; others are
+    merged here, as soon as both halves are done.
 
     Attributes
     ----------
-    count, merge : partitions in all, and what makes one partial of two.
-    live : what is there.
-    flush : has what went elsewhere on disk.
-    to_do : nodes of the graph, children first: those apart from all that were there at the beginning.
+    count, merge : number of partitions, and the function that merges two partials.
+    live : nodes that are done.
+    records, before : of the sweep in the checkpoint, and seconds of earlier runs.
+    flush : called before nodes are saved.
+    to_do : nodes of the graph, children first: those that share no partition with nodes on record.
     """
 
     count: int
@@ -112,21 +112,21 @@ class Nodes:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since this run took up the sweep."""
+        """Seconds since this run started or resumed the sweep."""
         return time.monotonic() - self.started
 
     @property
     def seconds(self) -> float:
-        """Seconds that the sweep took, those of earlier runs included."""
+        """Seconds of the sweep, including those of earlier runs."""
         return self.before + (self.elapsed if self.earlier < self.count else 0.0)
 
     @property
     def due(self) -> bool:
-        """Tell whether it is time to save."""
+        """Whether it is time to save."""
         return self.records is not None and self.records.due
 
     def _apart(self, span: Span) -> list[Span]:
-        """Return the nodes within a range that neither hold nor are within any that is there, children first."""
+        """Return the nodes within a range that share no partition with a node that is done, children first."""
         a, b = span
         inside = [s for s in self.live if s[0] < b and a < s[1]]
         if any(s[0] <= a and b <= s[1] for s in inside):
@@ -137,7 +137,7 @@ class Nodes:
         return below if inside else [*below, span]
 
     def add(self, span: Span, value: Any) -> list[Any]:
-        """Take in what a node of the graph came to; returns what the graph merged it from."""
+        """Add a node that the graph finished; return the nodes that it was merged from."""
         self.live[span] = value
         if span[1] - span[0] == 1:
             self.done += 1
@@ -146,7 +146,7 @@ class Nodes:
         return merged
 
     def bring(self, values: dict[Span, Any]) -> None:
-        """Take in what nodes on a cluster came to; what they would have been merged into there is merged here."""
+        """Add nodes gathered from a cluster; the nodes above them are merged here."""
         self.live |= values
         for span in [s for s in self.to_do if any(s[0] <= a and b <= s[1] for a, b in values)]:
             del self.to_do[span]
@@ -154,7 +154,7 @@ class Nodes:
             self._climb(span)
 
     def _climb(self, span: Span) -> None:
-        """Merge with the other half, and so on up, where that is not up to the graph."""
+        """Merge a node with its other half, and so on up the tree, unless the graph does."""
         while span in self.live and (parent := parent_of(span, self.count)) is not None and parent not in self.to_do:
             halves = [self.live.get(half) for half in halves_of(parent)]
             if not all(isinstance(half, Partial) for half in halves):
@@ -165,12 +165,12 @@ class Nodes:
             span = parent
 
     def largest(self) -> list[Span]:
-        """Return as many nodes as a tree in order would have waiting, the largest ones."""
+        """Return the largest nodes, as many as wait to be merged if partitions finish in order."""
         most = 2 + math.ceil(math.log2(1 + sum(b - a for a, b in self.live)))
         return sorted(self.live, key=lambda span: span[0] - span[1])[:most]
 
     def save(self) -> None:
-        """Put the largest nodes on record, of those that are here."""
+        """Save the largest nodes, of those in this process."""
         if self.records is not None:
             self.flush()
             here = [span for span in self.largest() if isinstance(self.live[span], Partial)]
@@ -178,6 +178,6 @@ class Nodes:
             self.records.save({span: {"partial": self.live[span], "seconds": seconds} for span in here})
 
     def save_if_possible(self) -> None:
-        """Save while an error is on its way, which is not to be hidden by another."""
+        """Save while another error is being handled; errors of saving are ignored."""
         with suppress(Exception):
             self.save()

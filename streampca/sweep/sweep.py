@@ -1,9 +1,9 @@
 """The sweep: one read of all the data, reduced to something small.
 
-A sweep is a Dask graph of one task a partition and a binary tree of merges. The plan of partitions and the tree are
-fixed by the matrix, never by the workers, and the BLAS has one thread in each task: any engine gives the same bits.
-It runs on the active `distributed.Client` if there is one, else on threads. With a journal in force, nodes of the tree
-are saved from time to time, and those that were saved before are not done again.
+A sweep is a Dask graph of one task per partition and a binary tree of merges. Partitions and tree are fixed by the
+matrix, not by the workers, and the BLAS has one thread in each task: any engine gives the same bits. It runs on the
+active `distributed.Client` if there is one, else on threads. With an active checkpoint, nodes of the tree are saved
+from time to time, and a resumed run continues from them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from streampca.errors import InputError
 from streampca.progress import Progress, Step, silent
 from streampca.sources import Source
 from streampca.sources.arrays import BlockSource
-from streampca.sweep.checkpoint import Question, Records, Span, active_journal
+from streampca.sweep.checkpoint import Records, Signature, Span, active_checkpoint
 from streampca.sweep.environment import check_environment, environment
 from streampca.sweep.matrix import Defects, Matrix
 from streampca.sweep.merge_tree import Nodes, Partial, is_node, middle_of, parent_of, same_form
@@ -39,7 +39,7 @@ from streampca.sweep.statistics import Moments, NoStatistic, Statistic, between_
 
 
 class _OneBlasThread:
-    """Holds the BLAS at one thread while anyone is inside; the last to leave restores it."""
+    """Limits the BLAS to one thread while any `with` block is open; the last to close restores it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -94,12 +94,10 @@ class _Threads:
             self._pool = None
 
 
-# Tiles whose means wait to be merged: one merge costs as much as a short tile, and each holds five numbers a feature.
+# Tiles whose means are merged at a time: one merge costs as much as a short tile, and each has five numbers a feature.
 MERGE_EVERY = 16
-# A thinned sweep has so many partitions, or more: enough to share among threads, few enough to merge quickly.
-THIN_PARTITIONS = 16
-# A run that is told to stop waits so long for what its workers have.
-SECONDS_TO_SAVE = 20.0
+THIN_PARTITIONS = 16  # of a thinned sweep, at least: enough for all threads, few enough to merge quickly
+SECONDS_TO_SAVE = 20.0  # that a stopped run waits for results of its workers
 
 
 class _Sent:
@@ -129,7 +127,7 @@ class _Sent:
 
 
 def _here(sent: Any) -> Any:
-    """Return what was sent, or given as it is."""
+    """Return an object that may have been sent."""
     return sent.here() if isinstance(sent, _Sent) else sent
 
 
@@ -146,7 +144,7 @@ def run_partition(
     defects = Defects()
     n_bytes = 0
     missing: Any = 0
-    # Values too large for the type become infinite here; the caller sees it in the sums and says so.
+    # Values too large for the type become infinite; the caller checks the sums.
     with one_blas_thread, np.errstate(over="ignore", invalid="ignore"):
         for tile in matrix.tiles(start, stop, length, check, statistic.wants_gaps, statistic.wants_exact):
             more = [tile.gaps] * statistic.wants_gaps + [tile.exact] * statistic.wants_exact
@@ -187,7 +185,7 @@ def combine(statistic: Statistic, merges_means: bool, a: Partial, b: Partial) ->
 
 
 def _merge_means(statistic: Statistic, value: Any, parts: list[Moments]) -> Moments:
-    """Merge moments, and add to value, the sum of parts taken about their own means, the terms between these."""
+    """Merge the moments of parts centred by their own means, and add the terms between these means to the value."""
     merged, rows = parts[0], []
     for part in parts[1:]:
         rows.append(between_means(merged, part))
@@ -205,13 +203,13 @@ class Sweeps:
 
     Parameters
     ----------
-    matrix : replaced by the caller when its scaling becomes known.
-    threads : tasks at a time, when no `distributed.Client` is active.
+    matrix : replaced by the caller once its scaling is known.
+    threads : tasks at a time, if no `distributed.Client` is active.
     progress : called with a `Step` when a sweep starts and when a partition is done.
-    note : what the progress shows beside the bar, set by the solver.
-    stage : what the progress calls these sweeps, if not what each is for.
+    note : text next to the progress bar, set by the solver.
+    stage : title of these sweeps in the progress; the label of each by default.
     seconds, bytes_read : of the sweeps so far; warm_seconds, of a warm start before them.
-    sample_missing : missing calls of each sample, once a sweep over genotypes has counted them.
+    sample_missing : missing calls of each sample, counted by the first sweep over genotypes.
     """
 
     matrix: Matrix
@@ -241,20 +239,20 @@ class Sweeps:
         return len(self.seconds)
 
     def thinned(self, step: int) -> Sweeps:
-        """Return sweeps over one row in `step`: whole partitions if these are many, else the beginning of each."""
+        """Return sweeps over one row in `step`; see `thinned_partitions`."""
         parts = thinned_partitions(self.matrix.partitions, step)
-        # What these read is cut otherwise than what later sweeps do, and not worth keeping.
+        # Later sweeps read other ranges: these are not worth keeping.
         matrix = replace(self.matrix, partitions=parts, source=self.matrix.source.bare())
         if matrix.filter is not None:
             matrix = replace(matrix, filter=replace(matrix.filter, mind=1.0))
         return replace(self, matrix=matrix, stage="warm start", note="", seconds=[], bytes_read=0)
 
     def run(self, statistic: Statistic, label: str, check: bool = False) -> tuple[Any, Moments | None]:
-        """Sweep once; returns the statistic's value, and the features' moments if they were not known before.
+        """Sweep once; return the value of the statistic, and the moments of the features if they were not known.
 
         Parameters
         ----------
-        check : look for missing and infinite values, and refuse them by the matrix's rule.
+        check : count missing and infinite values, and raise if the matrix does not allow them.
         """
         total, seconds = self._recorded(statistic, label, check or self.matrix.scaling is None)
         self.seconds.append(seconds)
@@ -269,7 +267,7 @@ class Sweeps:
         return total.value, moments if whole else self._placed(moments)
 
     def _placed(self, moments: Moments) -> Moments:
-        """Return moments of the features of some partitions at their places among all; the others have no values."""
+        """Return the moments of some partitions at their places among all features; the others have no values."""
         places = np.concatenate([np.arange(start, stop) for start, stop in self.matrix.partitions])
         whole = Moments.zero(self.matrix.source.shape[1])
         for name in ("count", "mean", "m2", "missing"):
@@ -277,23 +275,23 @@ class Sweeps:
         return whole
 
     def moments(self) -> Moments:
-        """Sweep for the moments of the features alone."""
+        """Sweep for the moments of the features only."""
         moments = self.run(NoStatistic(), "moments")[1]
         assert moments is not None
         return moments
 
     def _recorded(self, statistic: Statistic, label: str, check: bool) -> tuple[Partial, float]:
-        """Take the sweep from the journal as far as it is there, and do the rest; returns its seconds, too."""
-        journal, count = active_journal(), len(self.matrix.partitions)
+        """Return the result of a sweep and its seconds; what the checkpoint has is not computed again."""
+        checkpoint, count = active_checkpoint(), len(self.matrix.partitions)
         records: Records | None = None
         found: dict[Span, Any] = {}
-        if journal is not None:
+        if checkpoint is not None:
             asked = {f.name: getattr(self.matrix, f.name) for f in fields(self.matrix) if f.name != "source"}
             data = self._fingerprint()
-            # A float64 product certifies the vectors that it was made with, and no others.
+            # A float64 product certifies exactly the vectors that it was made with.
             precise = self.matrix.dtype == np.float64 and hasattr(statistic, "Q")
             asked |= {"data": data, "label": label, "check": check, "statistic": statistic}
-            records = journal.sweep(asked | {"vectors": Question.of(statistic).exact if precise else ""})
+            records = checkpoint.sweep(asked | {"vectors": Signature.of(statistic).exact if precise else ""})
             zero = statistic.zero(self.matrix.n_full)
             found = records.found(
                 lambda span, record: (
@@ -302,7 +300,7 @@ class Sweeps:
                     and same_form(zero, record["partial"].value)
                 )
             )
-            journal.count(found, count)
+            checkpoint.count(found, count)
         nodes = Nodes(
             count,
             partial(combine, statistic, self.matrix.merges_means),
@@ -320,14 +318,14 @@ class Sweeps:
         return nodes.live[0, count], nodes.seconds
 
     def _fingerprint(self) -> str:
-        """Return that of what is swept, looked at once: a store far away is asked about many chunks."""
+        """Return the fingerprint of the source, computed once: a remote store is asked about many chunks."""
         source = self.matrix.source
         if self._looked_at is None or self._looked_at[0] is not source:
             self._looked_at = source, f"{source.shape} {source.fingerprint()}"
         return self._looked_at[1]
 
     def _execute(self, statistic: Statistic, label: str, check: bool, nodes: Nodes) -> None:
-        """Do what is not there yet."""
+        """Run the tasks of the nodes that are not on record."""
 
         def show() -> None:
             what = self.stage or label
@@ -337,7 +335,7 @@ class Sweeps:
         show()
         client = active_client()
         if client is not None:
-            # As tasks, not scattered: a worker that is lost takes scattered data with it for good.
+            # As tasks, not scattered: scattered data are lost with the worker that has them.
             bare = replace(self.matrix, source=self.matrix.source.bare())
             software = environment()
             matrix, shared = (delayed(_Sent, pure=False)(cloudpickle.dumps(x), software) for x in (bare, statistic))
@@ -375,7 +373,7 @@ def thinned_partitions(partitions: tuple[Span, ...], step: int) -> tuple[Span, .
 
 
 def _flush(statistic: Statistic, source: Source) -> None:
-    """Have the rows on disk that a statistic has given to a sink; of data that have changed, nothing is kept."""
+    """Flush the writers of a statistic before it is saved; raise if the data have changed."""
     source.watch()
     sink: Any = getattr(statistic, "sink", None)
     while sink is not None:
@@ -385,7 +383,7 @@ def _flush(statistic: Statistic, source: Source) -> None:
 
 
 class _NodeCallback(Callback):
-    """Takes in the nodes that Dask's threads finish, and saves them when it is time."""
+    """Collects the nodes that Dask's threads finish, and saves them when it is time."""
 
     def __init__(self, spans: dict[str, Span], nodes: Nodes, show: Callable[[], None]):
         self._spans, self._nodes, self._show = spans, nodes, show
@@ -402,7 +400,7 @@ class _NodeCallback(Callback):
 
 
 def active_client() -> Any:
-    """Return the `distributed.Client` in force, or None."""
+    """Return the active `distributed.Client`, or None."""
     if "distributed" not in sys.modules:
         return None
     try:
@@ -412,10 +410,9 @@ def active_client() -> Any:
 
 
 def _compute_on(client: Any, tasks: dict[Span, Delayed], nodes: Nodes, show: Callable[[], None]) -> None:
-    """Run the graph on a cluster, letting go of each node once it is merged.
+    """Run the graph on a cluster, releasing each node once it is merged.
 
-    When it is time to save, nodes come here for good: the cluster need not merge them any more, and a worker lost later
-    takes nothing of them with it.
+    When it is time to save, nodes are gathered and merged here from then on: they are not lost with a worker.
     """
     with config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):
         futures = dict(zip(tasks, client.compute(list(tasks.values())), strict=True))
@@ -448,7 +445,7 @@ def _compute_on(client: Any, tasks: dict[Span, Delayed], nodes: Nodes, show: Cal
         bring(list(nodes.live))
     except BaseException:
         with suppress(Exception):
-            # What is finished and was not looked at yet, children first.
+            # Finished nodes that were not collected yet, children first.
             for span in [s for s in tasks if s in futures and s not in nodes.live]:
                 if futures[span].status == "finished":
                     take_in(span)
@@ -458,7 +455,7 @@ def _compute_on(client: Any, tasks: dict[Span, Delayed], nodes: Nodes, show: Cal
 
 
 def _on_one_thread(function: Callable[[Any], Any], block: Any) -> Any:
-    """Return the function of a block, with one thread of the BLAS: the same bits as a sweep gives."""
+    """Call the function with one BLAS thread, for the same bits as in a sweep."""
     with one_blas_thread:
         return function(block)
 

@@ -32,7 +32,7 @@ from streampca.run.convert import convert
 from streampca.run.driver import run as execute
 from streampca.run.fit import FitTask, open_data
 from streampca.sources.completeness import check_damage
-from streampca.sweep.checkpoint import Journal, read_record
+from streampca.sweep.checkpoint import Checkpoint, read_record
 
 MODEL = PCAOptions(n_components=3, solver="krylov", tol=1e-7)
 X = matrix_with_spectrum(400, 30, 0.8 ** np.arange(30), mean=3.0).astype("float32")
@@ -204,7 +204,7 @@ def test_what_a_changed_sweep_came_to_is_not_put_on_record(tmp_path):
         rewritten(tmp_path / "x.npy")()
 
     strike = in_sweep(2, harm)
-    with Journal(checkpoint, 0.0).active(), pytest.raises(InputError, match="has changed"):
+    with Checkpoint(checkpoint, 0.0).active(), pytest.raises(InputError, match="has changed"):
         fit(tmp_path / "x.npy", tmp_path / "out.zarr", strike)
     assert before
     assert set(checkpoint.glob("*.npz")) <= set(before)
@@ -250,7 +250,7 @@ def test_commands_refuse_a_result_without_a_chunk(result, use, command):
 
 def test_any_flipped_bit_of_a_record_is_found_or_harmless(tmp_path):
     zarr_array(tmp_path / "x.zarr", X, chunks=(50, 30))
-    with Journal(tmp_path / "checkpoint", 0.0).active():
+    with Checkpoint(tmp_path / "checkpoint", 0.0).active():
         fit(tmp_path / "x.zarr", tmp_path / "out.zarr")
     path = sorted((tmp_path / "checkpoint").glob("*.npz"))[1]
     content, sound = path.read_bytes(), repr(read_record(path))

@@ -313,7 +313,7 @@ def assert_records_are_whole(unfinished: Path, at_least: int) -> None:
     assert len(paths) >= at_least
     for path in paths:
         assert path.suffix == ".npz"
-        assert {"question", "partial", "seconds"} <= set(read_record(path))
+        assert {"signature", "partial", "seconds"} <= set(read_record(path))
 
 
 @pytest.mark.slow

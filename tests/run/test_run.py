@@ -25,7 +25,7 @@ from streampca.run.config import load as load_config
 from streampca.run.driver import run as run_task
 from streampca.run.fit import FitTask
 from streampca.run.work_directory import WorkDirectory, folder_of, status
-from streampca.sweep.checkpoint import Journal, read_record
+from streampca.sweep.checkpoint import Checkpoint, read_record
 from streampca.sweep.matrix import Defects
 from streampca.sweep.merge_tree import Nodes, Partial, halves_of
 from streampca.sweep.sweep import _compute_on
@@ -661,7 +661,7 @@ def test_nodes_of_a_cluster_are_saved_in_any_order_they_come(tmp_path, monkeypat
         cluster, count = Cluster(rng), int(rng.integers(1, 70))
         monkeypatch.setattr("distributed.as_completed", cluster.completed)
         there = {(a, a + 1): Partial([a], (), Defects(), 0) for a in range(count) if rng.random() < 0.2}
-        records = Journal(tmp_path / str(seed), interval=0.0).sweep({"seed": seed})
+        records = Checkpoint(tmp_path / str(seed), interval=0.0).sweep({"seed": seed})
         nodes = Nodes(count, lambda a, b: Partial(a.value + b.value, (), Defects(), 0), there, records)
         _compute_on(cluster, {span: span for span in nodes.to_do}, nodes, lambda: None)
         assert nodes.live[0, count].value == [*range(count)]

@@ -13,7 +13,7 @@ from streampca.solvers import dense
 from streampca.solvers.certificate import MARGIN, PROBES, Errors, Probe, certify, draw_probes
 from streampca.solvers.krylov import Krylov
 from streampca.sources import open_source
-from streampca.sweep.checkpoint import Journal
+from streampca.sweep.checkpoint import Checkpoint
 from streampca.sweep.statistics import Probed, ProbedRows, Product, ProductAndRows, Scatter, centred_parts
 
 
@@ -280,9 +280,9 @@ def test_stopped_between_the_switch_to_float64_and_the_check_gives_the_same_bits
     options = PCAOptions(n_components=3, solver="krylov", tol=1e-8)
     whole, _ = fit_pca(source, options)
     assert whole.tile_dtype == "float64"
-    with Journal(tmp_path).active(), pytest.raises(Stopped):
+    with Checkpoint(tmp_path).active(), pytest.raises(Stopped):
         fit_pca(source, PCAOptions(n_components=3, solver="krylov", tol=1e-8), progress=StopBefore("check"))
-    with Journal(tmp_path).active():
+    with Checkpoint(tmp_path).active():
         resumed, _ = fit_pca(source, options)
     np.testing.assert_array_equal(resumed.components, whole.components)
     np.testing.assert_array_equal(resumed.certificate, whole.certificate)
@@ -294,11 +294,11 @@ def test_float64_products_of_other_vectors_are_not_used(tmp_path, monkeypatch):
     x = matrix_with_spectrum(900, 60, falling(60, 0.9))
     source = open_source(dask.array.from_array(x, chunks=(300, 60)))
     options = PCAOptions(n_components=3, solver="krylov", tol=1e-8)
-    with Journal(tmp_path).active():
+    with Checkpoint(tmp_path).active():
         fit_pca(source, options)
     first_block = Krylov.first_block
     monkeypatch.setattr(Krylov, "first_block", lambda *given: first_block(*given) * (1 + 1e-7 * np.arange(60)[:, None]))
-    with Journal(tmp_path).active():
+    with Checkpoint(tmp_path).active():
         found, _ = fit_pca(source, options)
     residual = true_residual(Reference.of(x), found.components, found.explained_variance)
     assert (residual <= found.certificate).all()

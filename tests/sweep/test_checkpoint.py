@@ -13,7 +13,7 @@ from genotype_helpers import write_bed
 from streampca.errors import InputError, Stopped
 from streampca.run.config import build
 from streampca.run.fit import fit_job, open_data, pruned
-from streampca.sweep.checkpoint import Journal, Question, active_journal, read_record, write_record
+from streampca.sweep.checkpoint import Checkpoint, Signature, active_checkpoint, read_record, write_record
 from streampca.sweep.matrix import Defects
 from streampca.sweep.memory import Budget
 from streampca.sweep.merge_tree import Nodes, Partial, middle_of, parent_of
@@ -90,7 +90,7 @@ def test_every_model_is_the_same_when_stopped_and_gone_on_with(case, data, tmp_p
     while True:
         steps = iter(range(int(rng.integers(1, max(12, needed // 5)))))
         try:
-            with Journal(tmp_path / "checkpoint", interval=0.0).active():
+            with Checkpoint(tmp_path / "checkpoint", interval=0.0).active():
                 found = fit(case, data, tmp_path / "store", lambda step, steps=steps: stop_after(step, steps))
             break
         except Stopped:
@@ -104,55 +104,55 @@ def test_every_model_is_the_same_when_stopped_and_gone_on_with(case, data, tmp_p
 
 @pytest.mark.parametrize("case", ["krylov, along samples", "genotypes", "ppca with gaps", "kernel, k-means"])
 def test_a_finished_journal_answers_without_reading(case, data, tmp_path, begun):
-    with Journal(tmp_path / "checkpoint").active() as journal:
+    with Checkpoint(tmp_path / "checkpoint").active() as checkpoint:
         first = fit(case, data, tmp_path / "store")
-    assert journal.replayed == 0
+    assert checkpoint.replayed == 0
     begun.clear()
-    with Journal(tmp_path / "checkpoint").active() as journal:
+    with Checkpoint(tmp_path / "checkpoint").active() as checkpoint:
         again = fit(case, data, tmp_path / "store")
     assert again == first
     assert begun == []
-    assert journal.replayed > 0
+    assert checkpoint.replayed > 0
 
 
 def test_rows_that_went_with_their_store_are_written_again(data, tmp_path, begun):
-    with Journal(tmp_path / "checkpoint").active():
+    with Checkpoint(tmp_path / "checkpoint").active():
         first = fit("covariance", data, tmp_path / "store")
     begun.clear()
-    with Journal(tmp_path / "checkpoint").active():
+    with Checkpoint(tmp_path / "checkpoint").active():
         again = fit("covariance", data, tmp_path / "another")
     assert again == first
     assert len(begun) == len(set(begun)) > 1, "the sweep for scores, and that alone"
 
 
 def test_other_data_or_questions_are_not_answered_from_the_record(data, tmp_path):
-    with Journal(tmp_path / "checkpoint").active():
+    with Checkpoint(tmp_path / "checkpoint").active():
         fit("ppca", data, tmp_path / "a")
     for case, name in (("ppca with gaps", "gaps"), ("power", "tall")):
         expected = fit(case, data, tmp_path / f"{name}-alone")
-        with Journal(tmp_path / "checkpoint").active() as journal:
+        with Checkpoint(tmp_path / "checkpoint").active() as checkpoint:
             assert fit(case, data, tmp_path / name) == expected
-        assert journal.replayed == 0
+        assert checkpoint.replayed == 0
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "empty", "text"])
 def test_a_damaged_record_is_done_again(damage, data, tmp_path):
-    with Journal(tmp_path / "checkpoint").active():
+    with Checkpoint(tmp_path / "checkpoint").active():
         first = fit("krylov, along samples", data, tmp_path / "store")
     for path in sorted((tmp_path / "checkpoint").iterdir())[1:3]:
         content = bytearray(path.read_bytes())
         if damage == "flipped":
             content[len(content) // 2] ^= 0xFF
         path.write_bytes({"cut": content[: len(content) // 2], "empty": b"", "text": b"no"}.get(damage, content))
-    with Journal(tmp_path / "checkpoint").active() as journal:
+    with Checkpoint(tmp_path / "checkpoint").active() as checkpoint:
         assert fit("krylov, along samples", data, tmp_path / "store") == first
-    assert journal.replayed >= 1
+    assert checkpoint.replayed >= 1
 
 
 def test_leftovers_of_a_killed_write_go(tmp_path):
     (tmp_path / "00001-0-4.part").write_bytes(b"half")
     (tmp_path / "notes.txt").write_text("mine")
-    Journal(tmp_path)
+    Checkpoint(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
@@ -213,7 +213,7 @@ def test_pickled_arrays_are_refused(tmp_path):
 
 
 def test_what_cannot_be_kept_is_refused(tmp_path):
-    with pytest.raises(TypeError, match="object cannot be kept"):
+    with pytest.raises(TypeError, match="object cannot be saved"):
         write_record(tmp_path / "r.npz", {"a": object()})
     assert list(tmp_path.iterdir()) == []
 
@@ -221,17 +221,17 @@ def test_what_cannot_be_kept_is_refused(tmp_path):
 def test_a_question_that_was_rounded_otherwise_is_the_same():
     rng = np.random.default_rng(0)
     Q = rng.standard_normal((400, 5)).astype("f4")
-    asked = Question.of({"statistic": Product(Q), "label": "krylov"})
-    assert asked == Question.of({"statistic": Product(Q.copy()), "label": "krylov"})
-    rounded = Question.of({"statistic": Product(Q * np.float32(1 + 1e-6)), "label": "krylov"})
+    asked = Signature.of({"statistic": Product(Q), "label": "krylov"})
+    assert asked == Signature.of({"statistic": Product(Q.copy()), "label": "krylov"})
+    rounded = Signature.of({"statistic": Product(Q * np.float32(1 + 1e-6)), "label": "krylov"})
     assert rounded.exact != asked.exact
     assert rounded.matches(asked)
     flipped = Q.copy()
     flipped[:, 2] *= -1
     for other in (flipped, Q[:, ::-1].copy(), Q[:, :4], Q * 2, Q.astype("f8")):
-        assert not Question.of({"statistic": Product(other), "label": "krylov"}).matches(asked)
-    assert not Question.of({"statistic": Product(Q), "label": "power"}).matches(asked)
-    assert not Question.of({"statistic": Scatter(), "label": "krylov"}).matches(asked)
+        assert not Signature.of({"statistic": Product(other), "label": "krylov"}).matches(asked)
+    assert not Signature.of({"statistic": Product(Q), "label": "power"}).matches(asked)
+    assert not Signature.of({"statistic": Scatter(), "label": "krylov"}).matches(asked)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 6, 7, 11, 29, 64])
@@ -299,8 +299,8 @@ def test_nodes_brought_from_a_cluster_are_merged_here_and_no_more_than_a_few_wai
 
 
 def test_there_is_no_journal_unless_asked_for(tmp_path):
-    assert active_journal() is None
-    with suppress(ValueError), Journal(tmp_path).active() as journal:
-        assert active_journal() is journal
+    assert active_checkpoint() is None
+    with suppress(ValueError), Checkpoint(tmp_path).active() as checkpoint:
+        assert active_checkpoint() is checkpoint
         raise ValueError
-    assert active_journal() is None
+    assert active_checkpoint() is None

@@ -9,7 +9,7 @@ import numpy as np
 from streampca.errors import InputError
 from streampca.progress import Progress
 from streampca.solvers.em.loop import MEMORY
-from streampca.solvers.em.statistics import Step
+from streampca.solvers.em.statistics import EStep
 from streampca.sources import Source
 from streampca.sweep.matrix import tile_dtype
 from streampca.sweep.memory import NUMBA_BYTES, WRITE_COPIES, Budget, Needs, SweepPlan, plan_sweeps
@@ -45,7 +45,7 @@ def em_needs(source: Source, axis: int, k: int, gaps: bool, itemsize: int) -> Ne
     # Products have a multiple of 8 columns; missing values add the lower triangles of (k + 1) x (k + 1) matrices.
     columns = -(-(k + 1) // 8) * 8
     sums = columns + ((k + 1) * (k + 2) // 2 + 1 if gaps else 0) + 2
-    length = Step.rows_of(k, Statistic().tile_length(N, itemsize))
+    length = EStep.rows_of(k, Statistic().tile_length(N, itemsize))
     # The other side's rows with their products, the sums taken to the driver; Anderson's differences.
     driver = N * (itemsize * sums + 16 * sums + 8 * (k + 1) * (MEMORY + 5))
     # Components and weights; scores, posteriors and their expansion.

@@ -63,7 +63,7 @@ class Sums:
 
 
 @dataclass(frozen=True)
-class Step(Statistic):
+class EStep(Statistic):
     """One step for the rows that a sweep meets, and the sums for the other step."""
 
     side: Side
@@ -118,7 +118,7 @@ class Step(Statistic):
 
 
 @dataclass(frozen=True)
-class SampleStep(Step):
+class SampleStep(EStep):
     """The E-step of samples, and the sums for the M-step. Numbers: the log-likelihood."""
 
     factors: Factors
@@ -141,7 +141,7 @@ def samples_of(A: Array, products: Array, off: Array | None, side: Side, factors
 
 
 @dataclass(frozen=True)
-class FeatureStep(Step):
+class FeatureStep(EStep):
     """The M-step of features, and the sums for the E-step.
 
     Numbers: residual squares, observed values, and squared deviations from mu in units of the noise.
@@ -173,7 +173,7 @@ class FeatureStep(Step):
 
 
 @dataclass(frozen=True)
-class GivenFeatures(Step):
+class GivenFeatures(EStep):
     """Features as they are, and the sums for the E-step.
 
     Numbers: the squares of each sample, in units of the noise, and how many values it misses.
@@ -198,7 +198,7 @@ class GivenFeatures(Step):
 
 
 @dataclass(frozen=True)
-class Inference(Step):
+class Inference(EStep):
     """What is known of z of samples, cut along samples: means, spread, log-likelihood, number of values; in order.
 
     The spread is deviations, or packed covariances if asked for. With a `sink`, means and deviations of a partition go
@@ -344,7 +344,7 @@ T = TypeVar("T")
 
 def in_pieces(function: Callable[[slice], T], count: int, k: int, threads: int) -> list[T]:
     """Return function of ranges of so many rows, in order; several at a time."""
-    step = Step.rows_of(k, count)
+    step = EStep.rows_of(k, count)
     ranges = [slice(start, min(start + step, count)) for start in range(0, count, step)]
     with one_blas_thread, ThreadPoolExecutor(threads) as pool:
         return list(pool.map(function, ranges))

@@ -10,7 +10,7 @@ import numpy as np
 
 from streampca.errors import InputError, opening
 from streampca.files import table_cell, text_paths, writing_text
-from streampca.models.assign import NONE, Assignment, Choice, assign
+from streampca.models.assign import NONE, Assignment, AssignOptions, assign
 from streampca.results.apply import FAR, RESOLVED
 from streampca.results.kind import kind_names
 from streampca.results.store import fit_id, load, load_scores
@@ -35,7 +35,7 @@ def assign_samples(
     Parameters
     ----------
     result : path of the result.
-    options : method and its options; see `Choice`.
+    options : method and its options; see `AssignOptions`.
     labels : table with ids and labels, as pops.tsv or pops.tsv:COLUMN; those in the result by default.
     n_components : use the first components only.
     new : scores of new samples, as `project` writes them, to assign instead.
@@ -46,7 +46,7 @@ def assign_samples(
     -------
     Path of the table, the assignment, lines for the terminal, and facts for JSON.
     """
-    choice = Choice(**options)
+    choice = AssignOptions.of(options)
     target = text_paths(out or _default_path(new or result), ("",), overwrite)[0]
     fitted = load(result)
     scores = _scores(fitted, result, n_components)

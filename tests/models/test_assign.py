@@ -19,10 +19,10 @@ from sklearn.neighbors import KernelDensity, KNeighborsClassifier
 
 from streampca import InputError
 from streampca.cli.assign import assign as command
-from streampca.models.assign import NONE, Assignment, Choice, assign
+from streampca.models.assign import NONE, Assignment, AssignOptions, assign
 from streampca.models.assign.classes import BANDWIDTHS, KernelClasses, scott
 from streampca.models.assign.records import threshold_of
-from streampca.results.store import save, scores_to_store
+from streampca.results.write import save, writing
 from streampca.run.assign import MOST_SHOWN, confusion_lines
 from streampca.sources import Axis
 from streampca.sources.tables import Ids, ids_of, read_table
@@ -56,7 +56,7 @@ def test_naive_bayes_and_neighbours_are_those_of_scikit_learn(trees):
     known = np.arange(300) % 3 > 0
     labels = np.where(known, y, "")
     own = GaussianNB().fit(X[known], y[known])
-    found = assign(X, labels, Choice("nb"))
+    found = assign(X, labels, AssignOptions(method="nb"))
     assert found.classes == own.classes_.tolist()
     np.testing.assert_allclose(found.probabilities, own.predict_proba(X), rtol=0, atol=1e-12)
     # log p(x) from the normal densities themselves.
@@ -70,7 +70,7 @@ def test_naive_bayes_and_neighbours_are_those_of_scikit_learn(trees):
     assert set(found.assigned[~likely]) == {NONE}
     for k in (1, 4):
         near = KNeighborsClassifier(k).fit(X[known], y[known])
-        found = assign(X, labels, Choice("nn", neighbours=k), new=X[~known] + 0.1)
+        found = assign(X, labels, AssignOptions(method="nn", neighbours=k), new=X[~known] + 0.1)
         np.testing.assert_allclose(found.probabilities, near.predict_proba(X[~known] + 0.1), rtol=0, atol=1e-12)
         np.testing.assert_allclose(-found.density, near.kneighbors(X[~known] + 0.1)[0][:, 0], rtol=1e-12)
 
@@ -78,7 +78,7 @@ def test_naive_bayes_and_neighbours_are_those_of_scikit_learn(trees):
 def test_kernel_densities_and_their_bandwidth_are_those_of_scikit_learn(trees):
     X, y = trees
     new = draw(50, 2)[0]
-    found = assign(X, y, Choice("kde", seed=3), new=new)
+    found = assign(X, y, AssignOptions(method="kde", seed=3), new=new)
     # One class at a time: the held-out likelihood of a bandwidth is the sum over classes of those by GridSearchCV.
     folds = StratifiedKFold(5, shuffle=True, random_state=3)
     h0 = np.sqrt(np.mean([X[y == c].var(axis=0) * (y == c).sum() for c in NAMES], axis=0).sum() * 4 / 296 / 3)
@@ -98,7 +98,7 @@ def test_kernel_densities_and_their_bandwidth_are_those_of_scikit_learn(trees):
     probabilities, density = kernel_probabilities(X, y, h, new)
     np.testing.assert_allclose(found.probabilities, probabilities, rtol=0, atol=1e-12)
     np.testing.assert_allclose(found.density, density, rtol=1e-12)
-    given = assign(X, y, Choice("kde", bandwidth=0.8))
+    given = assign(X, y, AssignOptions(method="kde", bandwidth=0.8))
     np.testing.assert_allclose(given.probabilities, kernel_probabilities(X, y, 0.8, X)[0], rtol=0, atol=1e-12)
     assert given.details == {"bandwidth": 0.8}
     assert clone(KernelClasses(0.8)).get_params()["bandwidth"] == 0.8
@@ -109,7 +109,7 @@ def test_accuracy_is_that_of_cross_val_predict(trees):
     folds = StratifiedKFold(5, shuffle=True, random_state=7)
     for method, model in (("nb", GaussianNB()), ("nn", KNeighborsClassifier(3))):
         guessed = cross_val_predict(model, X, y, cv=folds)
-        found = assign(X, y, Choice(method, neighbours=3, seed=7))
+        found = assign(X, y, AssignOptions(method=method, neighbours=3, seed=7))
         assert 0.7 < found.accuracy < 0.99
         assert found.accuracy == pytest.approx((guessed == y).mean(), rel=1e-12)
         assert found.balanced_accuracy == pytest.approx(balanced_accuracy_score(y, guessed), rel=1e-12)
@@ -119,21 +119,23 @@ def test_accuracy_is_that_of_cross_val_predict(trees):
         assert (found.held_out[~none] == guessed[~none]).all()
         np.testing.assert_array_equal(found.confusion[:, :-1], confusion_matrix(y[~none], guessed[~none]))
         np.testing.assert_array_equal(found.confusion[:, -1], [(none & (y == c)).sum() for c in NAMES])
-        other = assign(X, y, Choice(method, neighbours=3, seed=8))
+        other = assign(X, y, AssignOptions(method=method, neighbours=3, seed=8))
         assert (other.held_out != found.held_out).any()
         np.testing.assert_array_equal(other.probabilities, found.probabilities)
     # By hand of kernels, whose held-out model has the bandwidth of all.
     guessed = np.empty(300, object)
     for train, test in folds.split(X, y):
         guessed[test] = NAMES[kernel_probabilities(X[train], y[train], 0.9, X[test])[0].argmax(axis=1)]
-    assert assign(X, y, Choice("kde", seed=7, bandwidth=0.9)).accuracy == pytest.approx((guessed == y).mean())
+    assert assign(X, y, AssignOptions(method="kde", seed=7, bandwidth=0.9)).accuracy == pytest.approx(
+        (guessed == y).mean()
+    )
 
 
 @pytest.mark.parametrize("method", ["nn", "nb", "kde", "gmm"])
 def test_none_of_these(trees, method):
     X, y = trees
     like, _ = draw(2000, 5)
-    choice = Choice(method, outside=0.05, bandwidth=0.8, groups=4)
+    choice = AssignOptions(method=method, outside=0.05, bandwidth=0.8, groups=4)
     share = (assign(X, y, choice, new=like).assigned == NONE).mean()
     assert 0.02 < share < 0.09
     far = np.array([40.0, -40, 0]) + like[:20]
@@ -141,7 +143,7 @@ def test_none_of_these(trees, method):
     assert (found.assigned == NONE).all()
     # Probabilities are given all the same.
     np.testing.assert_allclose(found.probabilities.sum(axis=1), 1, rtol=1e-12)
-    all_in = Choice(method, outside=0, bandwidth=0.8, groups=4)
+    all_in = AssignOptions(method=method, outside=0, bandwidth=0.8, groups=4)
     assert (assign(X, y, all_in, new=far).assigned != NONE).all()
     marked = assign(X, y, all_in, new=like, far=np.arange(2000) < 7)
     assert np.flatnonzero(marked.assigned == NONE).tolist() == list(range(7))
@@ -154,7 +156,7 @@ def test_groups_are_found_without_labels(monkeypatch):
     rng = np.random.default_rng(0)
     y = np.repeat([0, 1, 2], [40, 120, 80])
     X = np.array([[0, 0], [9, 0], [0, 9]])[y] + rng.standard_normal((240, 2)) * [1, 0.5]
-    found = assign(X, choice=Choice("gmm", max_groups=6))
+    found = assign(X, options=AssignOptions(method="gmm", max_groups=6))
     assert found.classes == ["group 1", "group 2", "group 3"]
     assert (found.rand_index, found.confusion, found.accuracy, found.held_out) == (None, None, None, None)
     # The largest group first.
@@ -166,7 +168,7 @@ def test_groups_are_found_without_labels(monkeypatch):
     assert (count, shape) == (3, found.details["covariances"])
     assert least == pytest.approx(own.bic(scaled) + 240 * 2 * 2 * np.log(unit), rel=1e-10)
     # Held-out samples are in less likely places than those that the mixture has seen.
-    few = assign(X[::4], choice=Choice("gmm", groups=3, outside=0.1))
+    few = assign(X[::4], options=AssignOptions(method="gmm", groups=3, outside=0.1))
     assert few.threshold < np.quantile(few.density, 0.1) - 0.01
     np.testing.assert_allclose(found.density, own.score_samples(scaled) - 2 * np.log(unit), rtol=1e-9)
     covariances = unit**2 * np.array([np.diag(c) if shape == "diag" else c for c in own.covariances_])
@@ -179,17 +181,17 @@ def test_groups_are_found_without_labels(monkeypatch):
     known = labels != ""
     table = np.array([[((labels == a) & (y == g)).sum() for g in (1, 2, 0)] for a in "abc"])
     for seed in (0, 4):
-        with_labels = assign(X, labels, Choice("gmm", groups=3, outside=0, seed=seed))
+        with_labels = assign(X, labels, AssignOptions(method="gmm", groups=3, outside=0, seed=seed))
         np.testing.assert_array_equal(with_labels.confusion, np.column_stack([table, [0, 0, 0]]))
     pairs = lambda counts: (counts * (counts - 1) / 2).sum()  # noqa: E731
     rows, columns, all_pairs = pairs(table.sum(1)), pairs(table.sum(0)), pairs(np.array(known.sum()))
     expected = rows * columns / all_pairs
     index = (pairs(table) - expected) / ((rows + columns) / 2 - expected)
     assert with_labels.rand_index == pytest.approx(index, rel=1e-12)
-    capped = assign(X, choice=Choice("gmm", max_groups=2))
-    assert any("raise --max-groups" in note for note in capped.notes)
+    capped = assign(X, options=AssignOptions(method="gmm", max_groups=2))
+    assert any("increase --max-groups" in note for note in capped.notes)
     monkeypatch.setattr("streampca.models.assign.groups.MOST_SEARCHED", 100)
-    some = assign(X, labels, Choice("gmm", max_groups=4))
+    some = assign(X, labels, AssignOptions(method="gmm", max_groups=4))
     assert len(some.classes) == 3
     assert "BIC on 100 of 240 samples" in some.notes[0]
     assert some.probabilities.shape == (240, 3)
@@ -197,9 +199,9 @@ def test_groups_are_found_without_labels(monkeypatch):
 
 def test_groups_are_the_same_in_any_unit_and_place(monkeypatch):
     X, _ = draw(120, 3, kinds=3)
-    found = assign(X, choice=Choice("gmm", max_groups=4))
+    found = assign(X, options=AssignOptions(method="gmm", max_groups=4))
     for unit in (1e-8, 1e8):
-        other = assign((X + 1000) * unit, choice=Choice("gmm", max_groups=4))
+        other = assign((X + 1000) * unit, options=AssignOptions(method="gmm", max_groups=4))
         assert other.assigned.tolist() == found.assigned.tolist()
         np.testing.assert_allclose(other.density, found.density - 3 * np.log(unit), rtol=1e-6)
         assert other.threshold == pytest.approx(found.threshold - 3 * np.log(unit), rel=1e-6)
@@ -210,8 +212,8 @@ def test_groups_are_the_same_in_any_unit_and_place(monkeypatch):
         )
 
     monkeypatch.setattr(GaussianMixture, "fit", collapsed)
-    with pytest.raises(InputError, match="some groups are points or lines; give fewer --groups"):
-        assign(X, choice=Choice("gmm", groups=2))
+    with pytest.raises(InputError, match="some groups are points or lines; use fewer --groups"):
+        assign(X, options=AssignOptions(method="gmm", groups=2))
 
 
 def test_densities_without_bounds_leave_the_threshold_alone():
@@ -224,17 +226,17 @@ def test_kernels_of_some_where_there_are_many(trees, monkeypatch):
     labels = np.append(y, ["yew"] * 5)
     X = np.vstack([X, np.random.default_rng(0).standard_normal((5, 3)) + [-9, 0, 0]])
     monkeypatch.setattr("streampca.models.assign.classes.MOST_KERNELS", 105)
-    found = assign(X, labels, Choice("kde", bandwidth=0.9))
-    assert found.notes == ("105 of 305 labelled samples, chosen at random, have kernels",)
+    found = assign(X, labels, AssignOptions(method="kde", bandwidth=0.9))
+    assert found.notes == ("105 of 305 labelled samples, drawn at random, have kernels",)
     # All of the rare class, as many of each other; shares remain those of all.
     assert found.n_judged == 305
     assert found.confusion[4, 4] + found.confusion[4, -1] == 5
-    assert abs(found.accuracy - assign(X, labels, Choice("nb")).accuracy) < 0.07
-    again = assign(X, labels, Choice("kde", bandwidth=0.9), new=X)
+    assert abs(found.accuracy - assign(X, labels, AssignOptions(method="nb")).accuracy) < 0.07
+    again = assign(X, labels, AssignOptions(method="kde", bandwidth=0.9), new=X)
     np.testing.assert_array_equal(again.probabilities, found.probabilities)
     assert again.accuracy == found.accuracy
     # Kernels so wide that the shares alone are left.
-    wide = assign(X, labels, Choice("kde", bandwidth=1e6)).probabilities
+    wide = assign(X, labels, AssignOptions(method="kde", bandwidth=1e6)).probabilities
     np.testing.assert_allclose(wide, np.tile([(labels == c).mean() for c in found.classes], (305, 1)), rtol=1e-6)
 
 
@@ -242,17 +244,17 @@ def test_classes_of_few_members(trees):
     X, y = trees
     X, labels = np.vstack([X, [[0, 0, 20]], [[0, 20, 20], [0, 21, 20]]]), [*y, "one", "two", "two"]
     for method in ("nn", "nb", "kde"):
-        found = assign(X, labels, Choice(method, bandwidth=0.8, outside=0))
+        found = assign(X, labels, AssignOptions(method=method, bandwidth=0.8, outside=0))
         assert found.classes == ["ash", "beech", "elm", "oak", "one", "two"]
         assert found.notes == ("1 of 6 classes have one member (one), which cannot be held out",)
         assert (found.n_labelled, found.n_judged, found.folds) == (303, 302, 5)
         assert found.held_out[300] == ""
         assert found.confusion[4].sum() == 0
         assert found.confusion[5].sum() == 2
-    only = assign(X[:4], ["a", "b", "c", "d"], Choice("nn"))
+    only = assign(X[:4], ["a", "b", "c", "d"], AssignOptions(method="nn"))
     assert (only.accuracy, only.balanced_accuracy, only.threshold) == (None, None, None)
     assert any("no sample could be held out" in note for note in only.notes)
-    one = assign(X[:50], ["a"] * 50, Choice("nb"))
+    one = assign(X[:50], ["a"] * 50, AssignOptions(method="nb"))
     assert "there is one class" in one.notes[0]
     json.dumps(only.facts())
 
@@ -262,7 +264,7 @@ def test_labels_that_are_open_or_hold_tabs(trees):
     labels = y.astype(object)
     labels[y == "elm"] = "wych\telm\r\n of\u2028Scotland "
     labels[:3] = NONE
-    found = assign(X, labels, Choice("nb"))
+    found = assign(X, labels, AssignOptions(method="nb"))
     assert found.classes == ["ash", "beech", "oak", "wych elm of Scotland"]
     assert found.n_labelled == 297
 
@@ -273,26 +275,26 @@ def test_labels_that_are_open_or_hold_tabs(trees):
         ({"labels": [""] * 300}, "no sample has a label"),
         ({"labels": ["a"] * 299}, "299 labels for 300 samples"),
         ({"new": np.zeros((2, 2))}, "2 components, the others 3"),
-        ({"new": np.array([[0, 0, 0], [0, np.nan, 0]])}, "new scores of 1 samples are no numbers, first of sample 1"),
+        ({"new": np.array([[0, 0, 0], [0, np.nan, 0]])}, "new scores of 1 samples are not finite, first of sample 1"),
         ({"scores": np.full((300, 3), np.inf)}, "scores of 300 samples"),
         ({"choice": {"method": "knn"}}, "knn"),
-        ({"choice": {"outside": 1.0}}, "outside=1.0"),
-        ({"choice": {"bandwidth": -1.0}}, "bandwidth=-1.0"),
-        ({"choice": {"method": "nn", "neighbours": 250}}, "250 neighbours of 240"),
-        ({"choice": {"method": "gmm", "groups": 0}}, "groups=0"),
-        ({"choice": {"method": "gmm", "groups": 200}}, "give 150 at most"),
+        ({"choice": {"outside": 1.0}}, "outside must be a number >= 0, got 1.0"),
+        ({"choice": {"bandwidth": -1.0}}, "bandwidth must be a number > 0, got -1.0"),
+        ({"choice": {"method": "nn", "neighbours": 250}}, "neighbours must be at most 240"),
+        ({"choice": {"method": "gmm", "groups": 0}}, "groups must be an integer >= 1, got 0"),
+        ({"choice": {"method": "gmm", "groups": 200}}, "groups must be at most 150"),
         ({"choice": {"method": "kde"}, "labels": [str(i) for i in range(300)]}, "give --bandwidth"),
         ({"choice": {"method": "kde"}, "scores": np.zeros((300, 3))}, "give --bandwidth"),
-        ({"choice": {"method": "nb"}, "scores": np.zeros((300, 3))}, "naive Bayes no width; use --method nn"),
-        ({"choice": {"method": "gmm"}, "scores": np.zeros((300, 3))}, "the same scores, in which there are no groups"),
-        ({"choice": {"method": "gmm"}, "scores": np.eye(2), "labels": ["", ""]}, "3 samples or more, here are 2"),
+        ({"choice": {"method": "nb"}, "scores": np.zeros((300, 3))}, "which naive Bayes cannot use; use --method nn"),
+        ({"choice": {"method": "gmm"}, "scores": np.zeros((300, 3))}, "the same scores, so that there are no groups"),
+        ({"choice": {"method": "gmm"}, "scores": np.eye(2), "labels": ["", ""]}, "at least 3 samples, got 2"),
     ],
 )
 def test_what_cannot_be_done_is_said(trees, arguments, said):
     X, y = trees
     with pytest.raises(InputError, match=said) as caught:
         assign(
-            arguments.get("scores", X), arguments.get("labels", y), Choice(**arguments.get("choice", {})),
+            arguments.get("scores", X), arguments.get("labels", y), AssignOptions.of(arguments.get("choice", {})),
             arguments.get("new"),
         )  # fmt: skip
     assert "\n" not in str(caught.value)
@@ -323,6 +325,16 @@ def save_result(path, X, coords):
     save({**along, "scores": (("sample", "component"), X)}, coords, attributes, path)
 
 
+def scores_to_store(scores, samples, path, overwrite, facts, distance=None):
+    """Write scores of new samples as `streampca project` does."""
+    variables = {"scores": ((*samples.dims, "component"), scores)}
+    if distance is not None:
+        variables["distance"] = (samples.dims, distance)
+    coords = {"component": (("component",), np.arange(1, scores.shape[1] + 1)), **samples.coords}
+    with writing(path, overwrite) as store:
+        save(variables, coords, {"format_version": 1, "kind": "scores", **facts}, store)
+
+
 def call(*arguments):
     done = CliRunner().invoke(command, [str(a) for a in arguments])
     if done.exception is not None and not isinstance(done.exception, SystemExit):
@@ -333,7 +345,7 @@ def call(*arguments):
 def test_the_command_writes_a_table_of_samples(stored, tmp_path):
     X, labels = stored
     told = call("r.pca.zarr", "--labels", "trees.tsv", "--method", "nb")
-    own = assign(X, labels, Choice("nb"))
+    own = assign(X, labels, AssignOptions(method="nb"))
     assert "200 of 300 samples are in trees.tsv" in told
     assert f"{own.accuracy:.2%} of 200 held out, in 5 parts" in told
     assert "of 100 samples without a label" in told
@@ -366,7 +378,7 @@ def test_the_command_writes_a_table_of_samples(stored, tmp_path):
             "--json",
         )  # fmt: skip
     )
-    by_two = assign(X[:, :2], own.assigned, Choice("nn"))
+    by_two = assign(X[:, :2], own.assigned, AssignOptions(method="nn"))
     assert (again["assigned"], again["accuracy"], again["n_none"]) == (
         "again.tsv",
         by_two.accuracy,
@@ -383,7 +395,7 @@ def test_the_command_writes_a_table_of_samples(stored, tmp_path):
         (["--labels", "trees.tsv", "--components", 4], "has 3 components, not 4"),
         (["--labels", "trees.tsv", "--new", "trees.tsv"], "holds no scores of new samples"),
         (["--labels", "absent.tsv"], "absent.tsv"),
-        (["--labels", "trees.tsv", "--bandwidth", 3], "--bandwidth is for --method kde, not nb; leave it out"),
+        (["--labels", "trees.tsv", "--bandwidth", 3], "--bandwidth is for --method kde, not nb; remove it"),
         (["--labels", "trees.tsv", "--max-groups", 12], "--max-groups is for --method gmm, not nb"),
         (["--labels", "trees.tsv", "--far", 2], "--far is for new samples"),
     ):

@@ -226,7 +226,7 @@ def test_features_without_values_or_variance_stay_finite(cut):  # noqa: F811
     x[:, 3] = np.nan
     x[:, 5] = 2.5
     model = FactorAnalysis(2, max_iter=40).fit(store(x, cut))
-    assert any("1 feature(s) have no value at all" in note for note in model.notes_)
+    assert any("1 feature(s) have no values" in note for note in model.notes_)
     for values in (model.components_, model.noise_variance_, model.log_likelihood_, model.transform(x)):
         assert np.isfinite(values).all()
     np.testing.assert_array_equal(model.components_[:, 3], 0)

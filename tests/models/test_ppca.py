@@ -439,6 +439,7 @@ def test_the_result_holds_what_is_documented():
     dims = {
         "components": ("component", "feature"), "mean": ("feature",), "scale": ("feature",), "missing": ("feature",),
         "explained_variance": ("component",), "explained_variance_ratio": ("component",),
+        "loadings": ("component", "feature"), "scaling_mean": ("feature",), "shift": ("feature",),
         "log_likelihood": ("iteration",), "scores": ("sample", "component"), "score_deviation": ("sample", "component"),
     }  # fmt: skip
     assert {name: array.dims for name, array in result.data_vars.items()} == dims
@@ -513,7 +514,7 @@ def test_bytes_read_are_those_of_all_sweeps():
 def everything(model, given):
     scores = model.fit_transform(given)
     found = model._fitted
-    parts = (found.factors.W, found.factors.shift, found.factors.noise, found.likelihoods, scores)
+    parts = (found.factors.W, found.factors.shift, found.factors.noise, found.log_likelihoods, scores)
     return [np.asarray(part) for part in parts]
 
 
@@ -593,14 +594,14 @@ def test_too_little_memory_is_refused_before_reading_with_the_least_needed(shape
 
 BAD = {
     "k too large": ({"n_components": 9}, "at most 8"),
-    "k zero": ({"n_components": 0}, "an integer >= 1, auto or none"),
-    "k a fraction": ({"n_components": 0.5}, "an integer >= 1, auto or none"),
-    "k a truth": ({"n_components": True}, "an integer >= 1, auto or none"),
+    "k zero": ({"n_components": 0}, "an integer >= 1 or auto"),
+    "k a fraction": ({"n_components": 0.5}, "an integer >= 1 or auto"),
+    "k a truth": ({"n_components": True}, "an integer >= 1 or auto"),
     "k a word": ({"n_components": "many"}, "got 'many'"),
     "method": ({"method": "svd"}, "auto, closed or em"),
     "missing": ({"missing": "mean"}, "model or error"),
     "criterion": ({"criterion": "aic"}, "evidence, bic or heldout"),
-    "scale": ({"scale": "log"}, "patterson or none"),
+    "scale": ({"scale": "log"}, "unit or patterson"),
     "solver": ({"solver": "qr"}, "krylov or power"),
     "max_iter": ({"max_iter": 0}, "an integer >= 1"),
     "max_iter no number": ({"max_iter": 2.5}, "an integer >= 1"),
@@ -684,8 +685,8 @@ def test_features_and_samples_without_values_are_noted(cut):  # noqa: F811
     x = gappy("both")
     model = PPCA(2)
     scores = model.fit_transform(store(x, cut))
-    assert any("2 feature(s) have no value at all" in note for note in model.notes_)
-    assert any("2 sample(s) have no value at all" in note for note in model.notes_)
+    assert any("2 feature(s) have no values" in note for note in model.notes_)
+    assert any("2 sample(s) have no values" in note for note in model.notes_)
     assert (model.components_[:, [1, 8]] == 0).all()
     np.testing.assert_allclose(scores[[0, 30]], 0, atol=1e-10)
     rest = np.delete(np.delete(x, [1, 8], axis=1), [0, 30], axis=0)

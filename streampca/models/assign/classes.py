@@ -1,4 +1,4 @@
-"""Classes of labelled samples: neighbours, naive Bayes and kernel densities, with each sample held out in turn."""
+"""Classes of labelled samples: neighbours, naive Bayes and kernel densities, cross-validated."""
 
 from __future__ import annotations
 
@@ -8,27 +8,28 @@ from typing import Any
 import numpy as np
 from scipy.special import logsumexp
 from sklearn.base import BaseEstimator
+from sklearn.metrics import accuracy_score, recall_score
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KernelDensity, KNeighborsClassifier
 
 from streampca._typing import Array
 from streampca.errors import InputError
-from streampca.models.assign.records import FOLDS, NONE, Assignment, Choice, named, threshold_of
+from streampca.models.assign.records import FOLDS, NONE, Assignment, AssignOptions, confusion_of, names_of, threshold_of
 
 Split = tuple[Array, Array]
 
 # Bandwidths that are tried, as multiples of Scott's rule.
 BANDWIDTHS = np.geomspace(1 / 8, 4, 16)
-# Most samples that have kernels; of more, a random choice.
+# Most samples that have kernels; of more, a random options.
 MOST_KERNELS = 10_000
 
 
 class NearestClasses(KNeighborsClassifier):  # type: ignore[misc]
-    """Nearest neighbours that are searched once for both votes and distances."""
+    """Nearest neighbours that are searched once, for votes and distances."""
 
     def fit(self, X: Array, y: Array) -> NearestClasses:
-        """Keep the samples; y are whole numbers from 0 on."""
+        """Keep the samples; y are integers from 0."""
         self.codes_ = y
         super().fit(X, y)
         return self
@@ -56,7 +57,7 @@ class KernelClasses(BaseEstimator):  # type: ignore[misc]
         self.shares = shares
 
     def fit(self, X: Array, y: Array) -> KernelClasses:
-        """Keep the members of each class; y are whole numbers."""
+        """Keep the members of each class; y are integers."""
         self.classes_ = np.unique(y)
         self.densities_ = [KernelDensity(bandwidth=self.bandwidth).fit(X[y == c]) for c in self.classes_]
         counts = np.array([np.count_nonzero(y == c) for c in self.classes_])
@@ -68,7 +69,7 @@ class KernelClasses(BaseEstimator):  # type: ignore[misc]
         return np.stack([density.score_samples(X) for density in self.densities_], axis=1) + self.log_shares_
 
     def score(self, X: Array, y: Array) -> float:
-        """Return the mean of log p(x | c) for the class that each sample has."""
+        """Return the mean of log p(x | c) for the class of each sample."""
         total = 0.0
         for c, density in zip(self.classes_, self.densities_, strict=True):
             if (y == c).any():
@@ -76,62 +77,44 @@ class KernelClasses(BaseEstimator):  # type: ignore[misc]
         return float(total / len(y))
 
 
-def by_classes(scores: Array, names: Array, choice: Choice, judged: Array, far: Array) -> Assignment:
-    """Assign samples to the classes of those that have labels."""
+def by_classes(scores: Array, names: Array, options: AssignOptions, judged: Array, far: Array) -> Assignment:
+    """Assign samples to the classes of labelled samples."""
     labelled = np.flatnonzero(names != "")
     if not labelled.size:
         raise InputError("no sample has a label; give a table with labels of these samples, or use --method gmm")
     classes, codes = np.unique(names[labelled], return_inverse=True)
-    counts = np.bincount(codes)
-    X = scores[labelled]
-    notes = []
-    if (alone := int((counts == 1).sum())) > 0:
-        which = f" ({', '.join(classes[counts == 1])})" if alone <= 5 else ""
-        notes.append(f"{alone} of {len(classes)} classes have one member{which}, which cannot be held out")
-    if len(classes) == 1:
-        notes.append("there is one class: accuracy says nothing, `none of these` may")
-    used = _with_kernels(codes, choice) if choice.method == "kde" else np.arange(len(X))
-    if len(used) < len(X):
-        notes.append(f"{len(used)} of {len(X)} labelled samples, chosen at random, have kernels")
-    splits = _stratified(codes[used], choice.seed)
+    X, counts = scores[labelled], np.bincount(codes)
+    used = _with_kernels(codes, options) if options.method == "kde" else np.arange(len(X))
+    notes = _class_notes(classes, counts, len(used), len(X))
+    splits = _stratified(codes[used], options.seed)
     shares = counts / len(X) if len(used) < len(X) else None
-    model, details = _model(choice, X[used], codes[used], splits, shares, notes)
-
-    # Each labelled sample as a model sees it that was made without it.
-    likeliest, held_density = np.full(len(X), -1), np.full(len(X), np.nan)
-    for train, test in splits:
-        seen = _judge(model.fit(X[used[train]], codes[used[train]]), X[used[test]])
-        likeliest[used[test]], held_density[used[test]] = seen[0].argmax(axis=1), seen[1]
+    model, details = _model(options, X[used], codes[used], splits, shares, notes)
+    likeliest, held_density = _held_out(model, X, codes, used, splits)
     probabilities, density = _judge(model.fit(X[used], codes[used]), judged)
     others = np.setdiff1d(np.arange(len(X)), used)
     if others.size:
-        # Without kernels of their own, they are held out already.
-        at = labelled[others]
-        seen = (probabilities[at], density[at]) if judged is scores else _judge(model, X[others])
+        # Samples without kernels are held out already.
+        seen = (probabilities[labelled[others]], density[labelled[others]])
+        seen = seen if judged is scores else _judge(model, X[others])
         likeliest[others], held_density[others] = seen[0].argmax(axis=1), seen[1]
     known = likeliest >= 0
-    threshold = threshold_of(held_density[known], choice.outside)
+    threshold = threshold_of(held_density[known], options.outside)
     if not known.any():
-        notes.append("no sample could be held out: accuracy is not known, and every sample is assigned")
+        notes.append("no sample could be held out: accuracy is unknown, and every sample is assigned")
     held = np.where(held_density < (-np.inf if threshold is None else threshold), len(classes), likeliest)
-    confusion = np.zeros((len(classes), len(classes) + 1), int)
-    np.add.at(confusion, (codes[known], held[known]), 1)
-    right = likeliest == codes
-    recalls = [right[known & (codes == c)].mean() for c in np.unique(codes[known])]
     held_out = np.full(len(scores), "", object)
     held_out[labelled[known]] = np.append(classes.astype(object), NONE)[held[known]]
     return Assignment(
-        method=choice.method,
+        method=options.method,
         classes=classes.tolist(),
         probabilities=probabilities,
-        assigned=named(classes.tolist(), probabilities, density, threshold, far),
+        assigned=names_of(classes.tolist(), probabilities, density, threshold, far),
         density=density,
         threshold=threshold,
         held_out=held_out,
         rows=classes.tolist(),
-        confusion=confusion,
-        accuracy=float(right[known].mean()) if known.any() else None,
-        balanced_accuracy=float(np.mean(recalls)) if recalls else None,
+        confusion=confusion_of(codes[known], held[known], len(classes), len(classes) + 1),
+        **_accuracies(codes[known], likeliest[known]),
         n_labelled=len(X),
         n_judged=int(known.sum()),
         folds=len(splits),
@@ -140,23 +123,53 @@ def by_classes(scores: Array, names: Array, choice: Choice, judged: Array, far: 
     )
 
 
-def _with_kernels(codes: Array, choice: Choice) -> Array:
-    """Return the labelled samples that have kernels: all, or as many of each class, and all of those with fewer."""
+def _class_notes(classes: Array, counts: Array, n_used: int, n_labelled: int) -> list[str]:
+    """Return notes on classes that cannot be judged, and on samples without kernels."""
+    notes = []
+    if (alone := int((counts == 1).sum())) > 0:
+        which = f" ({', '.join(classes[counts == 1])})" if alone <= 5 else ""
+        notes.append(f"{alone} of {len(classes)} classes have one member{which}, which cannot be held out")
+    if len(classes) == 1:
+        notes.append("there is one class: its accuracy is meaningless, the share of `none of these` is not")
+    if n_used < n_labelled:
+        notes.append(f"{n_used} of {n_labelled} labelled samples, drawn at random, have kernels")
+    return notes
+
+
+def _held_out(model: Any, X: Array, codes: Array, used: Array, splits: list[Split]) -> tuple[Array, Array]:
+    """Return the most probable class and log p(x) of each sample by a model fitted without it; -1 and NaN if none."""
+    likeliest, density = np.full(len(X), -1), np.full(len(X), np.nan)
+    for train, test in splits:
+        probabilities, density[used[test]] = _judge(model.fit(X[used[train]], codes[used[train]]), X[used[test]])
+        likeliest[used[test]] = probabilities.argmax(axis=1)
+    return likeliest, density
+
+
+def _accuracies(codes: Array, likeliest: Array) -> dict[str, float | None]:
+    """Return accuracy and balanced accuracy; None without samples."""
+    if not len(codes):
+        return {"accuracy": None, "balanced_accuracy": None}
+    balanced = recall_score(codes, likeliest, labels=np.unique(codes), average="macro")
+    return {"accuracy": float(accuracy_score(codes, likeliest)), "balanced_accuracy": float(balanced)}
+
+
+def _with_kernels(codes: Array, options: AssignOptions) -> Array:
+    """Return the labelled samples that have kernels: all, or at most the same number of each class."""
     counts = np.sort(np.bincount(codes))
     if len(codes) <= MOST_KERNELS:
         return np.arange(len(codes))
-    # The largest number for which the classes, cut to it, come to no more than may be.
+    # The largest number per class with at most MOST_KERNELS in total.
     before = np.concatenate([[0], np.cumsum(counts)[:-1]])
     most = int(max((MOST_KERNELS - before) // np.arange(len(counts), 0, -1)))
-    rng = np.random.default_rng(choice.seed)
+    rng = np.random.default_rng(options.seed)
     members = (np.flatnonzero(codes == c) for c in range(len(counts)))
     return np.sort(np.concatenate([rng.permutation(m)[: max(most, 1)] for m in members]))
 
 
 def _stratified(codes: Array, seed: int) -> list[Split]:
-    """Return parts with as many of each class; classes of one member are in what is learnt from, always.
+    """Return stratified folds; classes of one member are always in the training set.
 
-    A class with fewer members than there are parts is in as many of them, so that others need not do with fewer.
+    A class with fewer members than folds is in as many folds as it has members, so that the others keep all folds.
     """
     counts = np.bincount(codes)
     several, folds = np.flatnonzero(counts[codes] > 1), min(FOLDS, int(counts.max()))
@@ -170,28 +183,30 @@ def _stratified(codes: Array, seed: int) -> list[Split]:
 
 
 def _model(
-    choice: Choice, X: Array, codes: Array, splits: list[Split], shares: Array | None, notes: list[str],
+    options: AssignOptions, X: Array, codes: Array, splits: list[Split], shares: Array | None, notes: list[str],
 ) -> tuple[Any, dict[str, Any]]:  # fmt: skip
-    """Return a model that is not fitted yet, and what was found for it; adds to the notes."""
-    if choice.method == "nb":
+    """Return a model that is not fitted yet, and its details; adds to the notes."""
+    if options.method == "nb":
         if not all(X[train].var(axis=0).any() for train in [np.arange(len(X)), *(train for train, _ in splits)]):
-            raise InputError("labelled samples have all the same scores, and naive Bayes no width; use --method nn")
+            raise InputError("all labelled samples have the same scores, which naive Bayes cannot use; use --method nn")
         return GaussianNB(), {}
-    if choice.method == "nn":
+    if options.method == "nn":
         fewest = min((len(train) for train, _ in splits), default=len(X))
-        if choice.neighbours > fewest:
-            raise InputError(f"{choice.neighbours} neighbours of {fewest} labelled samples; give fewer --neighbours")
-        return NearestClasses(choice.neighbours), {"neighbours": choice.neighbours}
-    if choice.bandwidth is not None:
-        return KernelClasses(choice.bandwidth, shares), {"bandwidth": choice.bandwidth}
+        if options.neighbours > fewest:
+            raise InputError(
+                f"neighbours must be at most {fewest}, the labelled samples of a training set, got {options.neighbours}"
+            )
+        return NearestClasses(options.neighbours), {"neighbours": options.neighbours}
+    if options.bandwidth is not None:
+        return KernelClasses(options.bandwidth, shares), {"bandwidth": options.bandwidth}
     if not splits:
-        raise InputError("no class has two members, by which a bandwidth could be found; give --bandwidth")
+        raise InputError("no class has two members to choose a bandwidth by; give --bandwidth")
     grid = BANDWIDTHS * scott(X, codes)
     search = GridSearchCV(KernelClasses(shares=shares), {"bandwidth": grid}, cv=splits, refit=False).fit(X, codes)
-    found = float(search.best_params_["bandwidth"])
-    if found in (grid[0], grid[-1]):
-        notes.append("the best bandwidth is the first or last of those tried; try others by --bandwidth")
-    return KernelClasses(found, shares), {"bandwidth": found}
+    best = float(search.best_params_["bandwidth"])
+    if best in (grid[0], grid[-1]):
+        notes.append("the best bandwidth is the smallest or largest candidate; try others with --bandwidth")
+    return KernelClasses(best, shares), {"bandwidth": best}
 
 
 def scott(X: Array, codes: Array) -> float:
@@ -203,12 +218,14 @@ def scott(X: Array, codes: Array) -> float:
     means = np.stack([np.bincount(codes, column) for column in X.T], axis=1) / counts[:, None]
     within = ((X - means[codes]) ** 2).sum(axis=0) / max(len(X) - len(counts), 1)
     if not (within > 0).any():
-        raise InputError("the members of each class have the same scores, and kernels no width; give --bandwidth")
+        raise InputError(
+            "the members of each class have the same scores, so that Scott's rule gives no bandwidth; give --bandwidth"
+        )
     return float(np.sqrt(within.mean()) * counts.mean() ** (-1 / (X.shape[1] + 4)))
 
 
 def _judge(model: Any, X: Array) -> tuple[Array, Array]:
-    """Return p(c | x) and log p(x); of neighbours, votes and minus the distance to the nearest."""
+    """Return p(c | x) and log p(x); votes and minus the distance to the nearest sample for neighbours."""
     if isinstance(model, NearestClasses):
         shares, distance = model.votes(X)
         return shares, -distance

@@ -1,78 +1,61 @@
-"""How samples are assigned, what they were assigned to, and the rule for none of the classes."""
+"""Options of an assignment, its result, and the rule for samples of no class."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from pydantic import BeforeValidator, Field
+from sklearn.metrics import confusion_matrix
 
 from streampca._typing import Array
-from streampca.errors import InputError
-from streampca.sweep.scaling import check_choice
+from streampca.validation import Count, Options, Positive, Seed, plain_number
 
-METHODS = ("nn", "nb", "kde", "gmm")
 NONE = "none of these"
 FOLDS = 5
 
 
-@dataclass(frozen=True)
-class Choice:
-    """How samples are assigned.
+class AssignOptions(Options):
+    """Assignment of samples to classes by their scores."""
 
-    Attributes
-    ----------
-    method : nn (nearest neighbour), nb (naive Bayes), kde (kernel densities) or gmm (groups without labels).
-    outside : share of labelled samples that are as unlikely as what is none of the classes; 0 assigns every sample.
-    neighbours : how many vote; of nn.
-    bandwidth : of the kernels; by cross-validation if None.
-    groups, max_groups : how many there are, or the most that are tried; of gmm.
-    seed : of folds, choices and the start of mixtures.
-    """
-
-    method: str = "nb"
-    outside: float = 0.01
-    neighbours: int = 1
-    bandwidth: float | None = None
-    groups: int | None = None
-    max_groups: int = 12
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        check_choice("method", self.method, METHODS)
-        if not 0 <= self.outside < 1:
-            raise InputError(f"outside={self.outside} is no share of samples; give e.g. 0.01, or 0 to assign all")
-        if self.bandwidth is not None and not 0 < self.bandwidth < np.inf:
-            raise InputError(f"bandwidth={self.bandwidth} is not positive; leave it out to find one")
-        for name in ("neighbours", "groups", "max_groups"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InputError(f"{name}={value} is too few; give 1 or more")
+    method: Literal["nn", "nb", "kde", "gmm"] = Field(
+        default="nb",
+        description="nn: nearest neighbours; nb: naive Bayes; kde: kernel densities; gmm: groups without labels.",
+    )
+    outside: Annotated[float, Field(ge=0, lt=1), BeforeValidator(plain_number)] = Field(
+        default=0.01, description="Share of labelled samples as unlikely as a sample of no class; 0 assigns all."
+    )
+    neighbours: Count = Field(default=1, description="Number of neighbours that vote, for nn.")
+    bandwidth: Positive | None = Field(default=None, description="Width of the kernels; by cross-validation if none.")
+    groups: Count | None = Field(default=None, description="Number of groups, for gmm; by BIC if none.")
+    max_groups: Count = Field(default=12, description="Largest number of groups that is tried.")
+    seed: Seed = Field(default=0, description="Seed of folds, of samples that have kernels, and of mixtures.")
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """What samples were assigned to.
+    """Classes of samples.
 
     Attributes
     ----------
-    method : as chosen.
-    classes : (C,) names of the classes, or of the groups, the largest first.
-    probabilities : (n, C) p(c | x) by the model of all labelled samples; of nn the shares of votes.
-    assigned : (n,) the likeliest class, or `NONE`.
-    density : (n,) log p(x); of nn minus the distance to the nearest labelled sample.
-    threshold : density under which a sample is none of the classes; None if nothing could be held out.
-    held_out : (n_fitted,) what each labelled sample of the fit is assigned by a model that has not seen it, "" for
-        those that are not labelled or alone in their class. None of gmm.
-    rows, confusion : (R,) and (R, C + 1) labels against what was held out; against groups of gmm. The last column
-        counts none of these.
-    accuracy, balanced_accuracy : share of held-out samples whose class is likeliest, however unlikely their place is;
-        and its mean over classes. None where nothing could be held out, and of gmm.
-    rand_index : adjusted for chance, between groups and labels; of gmm with labels.
-    n_labelled, n_judged, folds : labelled samples, those that were held out, and in how many parts.
+    method : as in the options.
+    classes : (C,) names of the classes, or of the groups, largest first.
+    probabilities : (n, C) p(c | x) by the model of all labelled samples; shares of votes for nn.
+    assigned : (n,) most probable class, or `NONE`.
+    density : (n,) log p(x); minus the distance to the nearest labelled sample for nn.
+    threshold : density under which a sample is in no class; None if nothing could be held out.
+    held_out : (n_fitted,) class of each labelled sample by a model that was fitted without it; "" for samples that have
+        no label or are alone in their class. None for gmm.
+    rows, confusion : (R,) and (R, C + 1) labels against held-out classes, or against groups for gmm. The last column
+        counts samples of no class.
+    accuracy, balanced_accuracy : share of held-out samples whose class is the most probable, at any density, and its
+        mean over classes. None if nothing could be held out, and for gmm.
+    rand_index : adjusted Rand index of groups and labels; for gmm with labels.
+    n_labelled, n_judged, folds : number of labelled samples, of held-out samples, and of folds.
     details : of the method: bandwidth, number of groups, their BIC.
-    notes : what to know.
+    notes : warnings.
     """
 
     method: str
@@ -95,11 +78,11 @@ class Assignment:
 
     @property
     def probability(self) -> Array:
-        """(n,) of the likeliest class."""
+        """(n,) of the most probable class."""
         return np.asarray(self.probabilities.max(axis=1))
 
     def facts(self) -> dict[str, Any]:
-        """Return what JSON can say of it."""
+        """Return what a JSON summary contains."""
         names = ("method", "classes", "threshold", "rows", "accuracy", "balanced_accuracy", "rand_index", "n_labelled",
                  "n_judged", "folds")  # fmt: skip
         confusion = None if self.confusion is None else self.confusion.tolist()
@@ -108,17 +91,24 @@ class Assignment:
 
 
 def threshold_of(held_density: Array, outside: float) -> float | None:
-    """Return the density under which a sample is none of the classes; None if every sample is one of them.
+    """Return the density under which a sample is in no class; None if every sample is in one.
 
-    Densities of classes that are points may be infinite, and are left out.
+    Infinite densities, of classes that are points, do not count.
     """
     finite = held_density[np.isfinite(held_density)]
     return float(np.quantile(finite, outside)) if finite.size and outside > 0 else None
 
 
-def named(names: list[str], probabilities: Array, density: Array, threshold: float | None, far: Array) -> Array:
-    """Return the likeliest class of each sample, or none of these."""
+def names_of(names: list[str], probabilities: Array, density: Array, threshold: float | None, far: Array) -> Array:
+    """Return the most probable class of each sample, or `NONE`."""
     assigned: Array = np.array(names, object)[probabilities.argmax(axis=1)]
-    none = far if threshold is None else far | (density < threshold)
-    assigned[none] = NONE
+    assigned[far if threshold is None else far | (density < threshold)] = NONE
     return assigned
+
+
+def confusion_of(codes: Array, columns: Array, n_rows: int, n_columns: int) -> Array:
+    """Return the counts (n_rows, n_columns) of pairs of codes."""
+    if not len(codes):
+        return np.zeros((n_rows, n_columns), int)
+    labels = np.arange(max(n_rows, n_columns))
+    return np.asarray(confusion_matrix(codes, columns, labels=labels)[:n_rows, :n_columns])

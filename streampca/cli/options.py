@@ -136,14 +136,11 @@ print_options = together(
     click.option("--quiet", is_flag=True, help="Show no progress."),
 )
 
-# Suffixes of data that the name of a result drops.
-SUFFIXES = (".bed", ".pgen", ".vcz", ".zarr", ".npy", ".nc", ".nc4", ".h5", ".hdf5")
-
 
 def stem(source: str) -> str:
-    """Return the name of data without directory and suffix."""
+    """Return the name of data without directory and suffix; the prefix of PLINK files has no suffix."""
     path = Path(redacted(source))
-    return path.stem if path.suffix in SUFFIXES else path.name
+    return path.stem if path.exists() or "://" in source else path.name
 
 
 @contextmanager

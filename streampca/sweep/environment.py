@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from functools import cache
 
 import numpy as np
+import scipy.linalg  # noqa: F401, SciPy has its own BLAS, which threadpoolctl lists only once it is loaded
 from threadpoolctl import threadpool_info
 
 from streampca import __version__

@@ -78,33 +78,50 @@ def run(task: Task, *, only_resume: bool = False, fresh: bool = False, progress:
     only_resume : raise unless there is a checkpoint to resume.
     fresh : discard unfinished work.
     """
-    output = task.output
-    if task.work and not is_url(output):
-        raise InputError(f"output.work is for an output with a URL; remove it: unfinished work is next to {output}")
-    name = redacted(output).rstrip("/").rpartition("/")[2] if is_url(output) else Path(output).name
-    if not name:
-        raise InputError(f"the output {output!r} names no file; use a name such as result.zarr")
-    folder = folder_of(Path(task.work or ".") / name) if is_url(output) else folder_of(Path(output))
-    with stopping() as signals, locked(folder, output) as work:
+    folder = _work_folder(task)
+    with stopping() as signals, locked(folder, task.output) as work:
         try:
             return _Attempt(task, work, progress, signals).run(only_resume, fresh)
         except Stopped as stopped:
             work.tell(state="stopped", reason=str(stopped))
             raise
         except Exception as error:
-            lost = lost_cluster(error)
-            work.tell(state="stopped" if lost else "failed", reason=lost or redacted(str(error)))
-            if lost:
-                raise Stopped(lost) from error
-            if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            shown = _explained(error, task, work)
+            if shown is error:
                 raise
-            raise InputError(
-                f"{output}: no space left for the output in {folder}; finished work is kept: free some space and run "
-                "the same command again"
-            ) from error
+            raise shown from error
         finally:
             if folder.exists() and not work.worth_keeping:
                 work.remove()
+
+
+def _work_folder(task: Task) -> Path:
+    """Return the directory of the unfinished work of a task."""
+    output = task.output
+    if not is_url(output):
+        if task.work:
+            raise InputError(f"output.work is for an output with a URL; remove it: unfinished work is next to {output}")
+        if not Path(output).name:
+            raise InputError(f"the output {output!r} names no file; use a name such as result.zarr")
+        return folder_of(Path(output))
+    name = redacted(output).rstrip("/").rpartition("/")[2]
+    if not name:
+        raise InputError(f"the output {output!r} names no file; use a name such as result.zarr")
+    return folder_of(Path(task.work or ".") / name)
+
+
+def _explained(error: Exception, task: Task, work: WorkDirectory) -> BaseException:
+    """Return an error as users see it, and write it to the status: a lost cluster and a full disk in one line."""
+    lost = lost_cluster(error)
+    work.tell(state="stopped" if lost else "failed", reason=lost or redacted(str(error)))
+    if lost:
+        return Stopped(lost)
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return InputError(
+            f"{task.output}: no space left for the output in {work.folder}; finished work is kept: free some space and "
+            "run the same command again"
+        )
+    return error
 
 
 class _Attempt:

@@ -251,7 +251,7 @@ def loadings_chart(loadings: Loadings, component: int, name: str) -> Chart:
 
 
 def _chromosome_ticks(chromosomes: Sequence[tuple[str, float, float]]) -> Ticks:
-    """Return names at the middle of chromosomes, where there is room for them."""
+    """Return names at the middle of chromosomes, without overlaps."""
     places: Ticks = []
     for name, start, end in chromosomes:
         middle = (start + end) / 2

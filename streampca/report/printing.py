@@ -30,6 +30,7 @@ MAX_POINTS = 50_000  # more samples are drawn as a random subset, the same each 
 ELLIPSE_RADIUS = 2.4477  # 95% of two independent normal variables, in deviations: sqrt(-2 log 0.05)
 UNCERTAIN = 1.5  # ellipses are for samples with this multiple of the median deviation
 MAX_ELLIPSES = 300
+MAX_LEGEND = 40  # groups
 PIXELS_PER_INCH = 72
 # Texts of the data are shown literally, never as formulas.
 STYLE = {"text.parse_math": False, "axes.spines.top": False, "axes.spines.right": False, "axes.titlesize": 9}
@@ -291,8 +292,7 @@ def _draw_scale(axes: Any, item: Scatter, shown: Array, dots: dict[str, Any]) ->
 
 
 def _draw_groups(axes: Any, item: Scatter, shown: Array, dots: dict[str, Any]) -> None:
-    """Colour points by groups, with a legend, their names at their medians, or numbers for points."""
-    points = item.points
+    """Colour points by groups; annotate groups or points."""
     assert item.values is not None
     labels = np.array([str(value) for value in item.values])
     names = [name for name in np.unique(labels) if name]
@@ -301,25 +301,29 @@ def _draw_groups(axes: Any, item: Scatter, shown: Array, dots: dict[str, Any]) -
         name: {"c": COLOURS[i % len(COLOURS)], "marker": markers[i // len(COLOURS) % len(markers)]}
         for i, name in enumerate(names)
     }
-    if item.annotate == "groups":
-        dots = dots | {"s": min(5, dots["s"]), "alpha": 0.45}
-    elif item.annotate == "points":
-        dots = dots | {"s": 0}
-        for i, (point, label) in enumerate(zip(points, labels, strict=True), start=1):
-            axes.annotate(str(i), point, color=styles[label]["c"], fontsize=7, ha="center", va="center")
+    # Names of groups need lighter dots, numbers replace them.
+    styled: dict[str, dict[str, Any]] = {"groups": {"s": 5, "alpha": 0.45}, "points": {"s": 0}}
+    dots = dots | styled.get(item.annotate, {})
     # A few points of each group in turn, so that none lies on top of all others.
     for part in np.array_split(shown, min(20, max(1, len(shown) // 200))):
         for name, style in [("", {"c": "0.75", "marker": "o"}), *styles.items()]:
-            axes.scatter(*points[part[labels[part] == name]].T, **style, **dots)
+            axes.scatter(*item.points[part[labels[part] == name]].T, **style, **dots)
     if item.annotate == "groups":
         box = {"boxstyle": "round,pad=0.15", "fc": "white", "alpha": 0.6, "lw": 0}
         for name in names:
-            middle = np.median(points[labels == name], axis=0)
+            middle = np.median(item.points[labels == name], axis=0)
             axes.annotate(name, middle, fontsize=7, ha="center", va="center", weight="bold", bbox=box)
-    elif item.annotate == "legend" and len(names) <= 40:
-        # Matplotlib ignores labels that begin with an underscore.
-        handles = [axes.scatter([], [], label=f" {name}", s=24, linewidths=0, **styles[name]) for name in names]
-        axes.legend(
-            handles=handles, title=item.name or None, loc="upper left", bbox_to_anchor=(1.0, 1.02), frameon=False,
-            fontsize=7, ncols=1 + (len(handles) - 1) // 20,
-        )  # fmt: skip
+    elif item.annotate == "points":
+        for i, (point, label) in enumerate(zip(item.points, labels, strict=True), start=1):
+            axes.annotate(str(i), point, color=styles[label]["c"], fontsize=7, ha="center", va="center")
+    elif item.annotate == "legend" and len(names) <= MAX_LEGEND:
+        _draw_legend(axes, styles, item.name)
+
+
+def _draw_legend(axes: Any, styles: dict[str, Any], title: str) -> None:
+    # Matplotlib ignores labels that begin with an underscore.
+    handles = [axes.scatter([], [], label=f" {name}", s=24, linewidths=0, **style) for name, style in styles.items()]
+    axes.legend(
+        handles=handles, title=title or None, loc="upper left", bbox_to_anchor=(1.0, 1.02), frameon=False, fontsize=7,
+        ncols=1 + (len(handles) - 1) // 20,
+    )  # fmt: skip

@@ -87,7 +87,7 @@ def facts_of(attributes: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _shown(attributes: Mapping[str, Any], name: str, text: Callable[[Any], str]) -> str | None:
-    """Format an attribute, if there is one."""
+    """Format an attribute; None if it is missing."""
     return text(attributes[name]) if name in attributes else None
 
 

@@ -76,7 +76,7 @@ class Section:
     id, title, heading : of the link, in the navigation, and above the section.
     table, details : shown, and folded.
     facts : names and texts.
-    command : of the run; None if there is none to show.
+    command : that repeats the run.
     """
 
     id: str

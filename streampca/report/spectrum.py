@@ -36,7 +36,7 @@ def shares(result: xarray.Dataset) -> np.ndarray:
 
 
 def spectrum_charts(result: xarray.Dataset) -> dict[str, Chart]:
-    """Return the charts "scree" and "error", J(m), if there are shares, and "certificates", if there are errors."""
+    """Return the charts "scree", "error" (J(m)) and, if components have errors, "certificates"; none without shares."""
     if "explained_variance_ratio" not in result:
         return {}
     kind, share = kind_of(str(result.attrs["kind"])), shares(result)

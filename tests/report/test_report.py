@@ -112,7 +112,7 @@ def test_data_are_text_and_never_markup(tmp_path):
     table = made_table(tmp_path / f"{HOSTILE[:7]}.tsv", **{f"{HOSTILE} 2": [HOSTILE, "]]>-->"] * 5})
     page = page_of(result, tmp_path, table=table, title=f"{HOSTILE}{{{{style}}}}")
     plain = page_of(made_result(10, 2), tmp_path)
-    # The same elements but for the columns, the notes and the advice; nothing that runs beside the page's own script.
+    # The same elements except for columns, notes and advice; only the script of the page runs.
     assert len(page.all("script")) == len(plain.all("script")) + 2
     (script,) = [text for attributes, text in page.all("script") if not attributes]
     assert script == next(text for attributes, text in plain.all("script") if not attributes)
@@ -228,13 +228,13 @@ def test_components_of_fields_are_maps_with_north_up(tmp_path):
 def test_every_kind_of_result_makes_a_page(tmp_path):
     rng = np.random.default_rng(2)
     x = rng.standard_normal((40, 3)) @ rng.standard_normal((3, 8)) + 0.1 * rng.standard_normal((40, 8))
-    gaps = np.where(rng.random(x.shape) < 0.1, np.nan, x)
+    incomplete = np.where(rng.random(x.shape) < 0.1, np.nan, x)
     one = fitted(PCA(1), x)
     kernel = fitted(KernelPCA(3, n_landmarks=20), x)
-    latent = fitted(PPCA("auto", criterion="heldout"), gaps)
+    latent = fitted(PPCA("auto", criterion="heldout"), incomplete)
     page = page_of(latent, tmp_path)
     assert {"Progress of EM", "Number of components", "By feature"} <= {text for _, text in page.all("h3")}
-    assert f"{int(np.isnan(gaps).sum()):,} of 320 values are missing" in page.one("section", id="missing")[1]
+    assert f"{int(np.isnan(incomplete).sum()):,} of 320 values are missing" in page.one("section", id="missing")[1]
     for figure in ("overview", "scores"):
         draw_figure(kernel, figure, tmp_path / f"{figure}.png")
     with pytest.raises(InputError, match="has no loadings; draw scree, error, certificates, overview or scores"):

@@ -95,17 +95,17 @@ class BarProgress:
     """One line on the terminal: sweep, bar, time left."""
 
     def __init__(self) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-        from rich.progress import Progress as RichProgress
+        # Only terminals show a bar; rich is slow to load.
+        from rich import progress as bars
 
-        self._bars = RichProgress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[memory]} {task.fields[note]}"),
+        self._bars = bars.Progress(
+            bars.TextColumn("{task.description}"),
+            bars.BarColumn(),
+            bars.MofNCompleteColumn(),
+            bars.TimeElapsedColumn(),
+            bars.TextColumn("left"),
+            bars.TimeRemainingColumn(),
+            bars.TextColumn("{task.fields[memory]} {task.fields[note]}"),
             transient=True,
         )
         self._task = self._bars.add_task("", note="", memory="", total=None)

@@ -9,7 +9,7 @@ import click
 
 from streampca import __version__
 from streampca.errors import InputError, Stopped, nearest, redacted
-from streampca.results.kind import kind_names
+from streampca.results.kind import kind_names, kind_of
 
 MESSAGE_PREFIX = "streampca: "
 # EX_TEMPFAIL of sysexits.h: try again later.
@@ -72,8 +72,6 @@ class Commands(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """List the commands by group, without importing them."""
-        from streampca.results.kind import kind_of  # option records of all kinds; only --help reads them
-
         with formatter.section("Fit a model"):
             formatter.write_dl([(name, f"{kind_of(name).title}.") for name in kind_names()])
         for group, commands in COMMANDS.items():

@@ -8,13 +8,12 @@ import click
 
 from streampca.cli.options import FlagCommand, existing, shown_progress
 from streampca.cli.printing import print_result
+from streampca.demos import DEMOS, Demo
 from streampca.errors import InputError
 
 
 @click.command(cls=FlagCommand, epilog="Example: streampca demo faces --out demo-output")
-@click.argument(
-    "example", type=click.Choice(["groups", "genotypes", "digits", "faces", "missing", "kernel"]), default="groups"
-)
+@click.argument("example", type=click.Choice(list(DEMOS)), default="groups")
 @click.option("--out", type=existing, default=Path("demo-output"), show_default=True, help="Directory to write to.")
 @click.option("--memory", default="400MB", show_default=True, help="Memory limit of the run.")
 @click.option("--table", type=existing, help="Of `missing`: table of numbers, one sample per line.  [default: wines]")
@@ -22,9 +21,6 @@ from streampca.errors import InputError
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 def demo(example: str, out: Path, memory: str, table: Path | None, images: Path | None, quiet: bool) -> None:
     """Run an example: groups, genotypes, digits, faces, a table with missing values, or kernels; draw its figures."""
-    # Demonstrations load matplotlib and scikit-learn.
-    from streampca.demos import DEMOS, Demo
-
     for option, given, taker in (("--table", table, "missing"), ("--images", images, "faces")):
         if given is not None and example != taker:
             raise InputError(f"{option} is for `demo {taker}`, not for `demo {example}`; remove it")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -28,6 +28,7 @@ Result = TypeVar("Result")
 
 # A tolerance below this is certified by float64 products: the margin of a probe would be too wide.
 PROBE_TOL = 1e-5
+TOO_SMALL = "the eigenvalue is too small relative to the largest for double precision; ask for fewer components"
 
 
 @dataclass(frozen=True)
@@ -105,11 +106,27 @@ class Solution:
         )  # fmt: skip
 
 
-class Solver(Protocol):
-    """Finds eigenpairs by sweeping."""
+def finish(
+    sweeps: Sweeps, wanted: Wanted, errors: Errors, vectors: Array, trace: float, moments: Moments, hint: str,
+    too_few: str = "", **more: Any,
+) -> Solution:  # fmt: skip
+    """Return the solution, converged if every certificate is within the tolerance.
 
-    def solve(self, sweeps: Sweeps, wanted: Wanted) -> Solution:
-        """Return the leading eigenpairs wanted."""
+    Parameters
+    ----------
+    hint : what to do about certificates above the tolerance.
+    too_few : advice if the pairs are fewer than wanted.
+    more : other attributes of the solution.
+    """
+    matrix = sweeps.matrix
+    null = is_null(errors.values, matrix.n_full) & (matrix.dtype == np.float64)
+    advice = shortfall(errors, null, wanted, matrix.known_scaling, hint)
+    if not advice and wanted.count(errors.values, trace) is None:
+        advice = too_few
+    return Solution(
+        errors.values, vectors, errors, trace, moments, matrix.known_scaling, converged=not advice,
+        advice=advice or null_advice(null), **more,
+    )  # fmt: skip
 
 
 def learn_moments(sweeps: Sweeps, folds_scale: bool) -> Moments | None:
@@ -127,7 +144,7 @@ def learn_moments(sweeps: Sweeps, folds_scale: bool) -> Moments | None:
 
 
 class NeedsFloat64(Exception):  # noqa: N818
-    """The data are too small or too large for products in float32; the caller begins again in float64."""
+    """The data are too small or too large for products in float32."""
 
 
 class SamplesLeftOut(Exception):  # noqa: N818
@@ -169,8 +186,7 @@ SCALED_VARIANCES = {"float32": (1e-30, 1e30), "float64": (1e-280, 1e280)}
 
 def know_scaling(sweeps: Sweeps, moments: Moments) -> float:
     """Let the matrix use these means and scales from now on; returns the total variance of what it then yields."""
-    n_samples = sweeps.matrix.source.shape[0]
-    matrix = sweeps.matrix
+    matrix, n_samples = sweeps.matrix, sweeps.matrix.source.shape[0]
     if matrix.filter is not None and sweeps.sample_missing is not None:
         full = sweeps.sample_missing / matrix.source.shape[1] <= matrix.filter.mind
         if not full.all():
@@ -186,36 +202,33 @@ def know_scaling(sweeps: Sweeps, moments: Moments) -> float:
 
 def total_variance(moments: Moments, scale: Array | None, n_samples: int, dtype: np.dtype[Any], name: str) -> float:
     """Return the sum of the features' variances, once scaled, after checking that products of tiles can hold them."""
+
+    def check_range(variance: float, allowed: dict[str, tuple[float, float]], what: str) -> None:
+        least, most = allowed[str(dtype)]
+        # Not the other way round: NaN is out of range, too.
+        if least <= variance <= most:
+            return
+        if dtype != np.float64:
+            raise NeedsFloat64
+        size, flow, fix = ("small", "under", "multiply") if variance < least else ("large", "over", "divide")
+        raise InputError(
+            f"{what}: values are too {size}: the variance {flow}flows, or nearly (it must be {least:g} to {most:g}); "
+            f"{fix} them by a large number"
+        )
+
     variance = moments.variance(n_samples)
-    if scale is None:
-        trace = float(variance.sum())
-    else:
+    if scale is not None:
         least, most = SCALED_VARIANCES[str(dtype)]
-        # Not the other way round: what is no number is out of range, too.
         outside = ~((variance >= least) & (variance <= most) | (variance == 0))
         if outside.any():
-            if dtype != np.float64:
-                raise NeedsFloat64
             worst = int(outside.argmax())
-            raise _out_of_range(f"{name}: feature {worst} (counted from 0)", float(variance[worst]), least, most)
-        trace = float(np.sum(variance / scale**2))
-    least, most = VARIANCES[str(dtype)]
-    if dtype != np.float64 and not least <= trace <= most:
-        raise NeedsFloat64
-    if trace == 0:
-        raise InputError(f"{name}: all samples are the same (total variance is zero); there is nothing to find")
-    if not least <= trace <= most:
-        raise _out_of_range(name, trace, least, most)
+            check_range(float(variance[worst]), SCALED_VARIANCES, f"{name}: feature {worst} (counted from 0)")
+        variance = variance / scale**2
+    trace = float(np.sum(variance))
+    if dtype == np.float64 and trace == 0:
+        raise InputError(f"{name}: all samples are equal (the total variance is zero)")
+    check_range(trace, VARIANCES, name)
     return trace
-
-
-def _out_of_range(what: str, variance: float, least: float, most: float) -> InputError:
-    """Return the refusal of values whose squares a float64 does not hold."""
-    size, flow, cure = ("small", "under", "multiply") if variance < least else ("large", "over", "divide")
-    return InputError(
-        f"{what}: values are too {size}: the variance {flow}flows, or nearly (it must be {least:g} to {most:g}); "
-        f"{cure} them by a large number"
-    )
 
 
 def first_sweep(
@@ -271,11 +284,8 @@ def shortfall(errors: Errors, null: Array, wanted: Wanted, scaling: Scaling | No
         hint = "the means are too large for double precision; subtract a constant from each feature first"
     elif limit > wanted.tol:
         hint = f"float64 rounding limits tol to {limit:.1g} here; increase tol, or ask for fewer components"
-    which = (
-        f"component {missed[0] + 1} misses"
-        if missed.size == 1
-        else f"{missed.size} components, the first of them {missed[0] + 1}, miss"
-    )
+    first, count = missed[0] + 1, missed.size
+    which = f"component {first} misses" if count == 1 else f"{count} components, the first of them {first}, miss"
     kind = "estimate" if errors.method == "none" else "certificate"
     return f"{which} tol={wanted.tol:g}: {kind} {certificate[missed].max():.2g}; {hint}"
 

@@ -131,7 +131,9 @@ class Errors:
         along = vectors.T @ change
         apart = np.abs(self.values[:, None] - self.values[None, :])
         inside = np.square(apart * along).sum(axis=0)
-        return replace(self, rounding=self.rounding + np.sqrt(inside + np.square(self.values * _norms(change))))
+        return replace(
+            self, rounding=self.rounding + np.sqrt(inside + np.square(self.values * np.linalg.norm(change, axis=0)))
+        )
 
     def mixed(self, shares: Array) -> Errors:
         """Return the errors of vectors that took a share of each other: u_i + sum_j shares[i, j] u_j."""
@@ -141,10 +143,6 @@ class Errors:
     def leading(self, count: int) -> Errors:
         """Return those of the first `count` pairs."""
         return Errors(self.values[:count], self.residuals[:count], self.rounding[:count], self.method)
-
-
-def _norms(columns: Array) -> Array:
-    return np.asarray(np.linalg.norm(columns, axis=0))
 
 
 def certify(
@@ -172,7 +170,7 @@ def certify(
     elif probe is not None:
         rounding = rounding + MARGIN * amplified * probe.rounding(values, vectors, residuals)
     method = "exact" if probe is None else "probe"
-    lengths = _norms(residuals)
+    lengths = np.linalg.norm(residuals, axis=0)
     return Errors(values, lengths * _stretch(values, lengths + rounding) if gram else lengths, rounding, method)
 
 
@@ -200,7 +198,7 @@ def certify_matrix(
 
 def estimate(values: Array, residuals: Array) -> Errors:
     """Return errors without a certificate: rounding is not measured."""
-    return Errors(values, _norms(residuals), np.zeros(len(values)), "none")
+    return Errors(values, np.linalg.norm(residuals, axis=0), np.zeros(len(values)), "none")
 
 
 def float64_floor(n_full: int, chain: int, trace: float, scaling: Scaling | None, largest: float) -> float:
@@ -222,6 +220,11 @@ def chain_of(matrix: Matrix, statistic: Statistic) -> int:
     length = min(statistic.tile_length(matrix.n_full, 8), longest)
     # Tiles about their own means have a row between these for each of them.
     return int(length + 2 * -(-longest // length) + 2 * len(matrix.partitions))
+
+
+def floor_of(matrix: Matrix, statistic: Statistic, trace: float, largest: float) -> float:
+    """Bound the rounding of S u, absolute, for a statistic of float64 tiles of this matrix."""
+    return float64_floor(matrix.n_full, chain_of(matrix, statistic), trace, matrix.scaling, largest)
 
 
 def far_means(scaling: Scaling | None, largest: float) -> float:

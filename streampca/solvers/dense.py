@@ -14,17 +14,16 @@ from threadpoolctl import threadpool_limits
 from streampca._typing import Array
 from streampca.solvers.base import (
     PROBE_TOL,
+    TOO_SMALL,
     Solution,
     Wanted,
-    is_null,
+    finish,
     know_scaling,
     learn_moments,
-    null_advice,
     probed_sweep,
-    shortfall,
     use_float64,
 )
-from streampca.solvers.certificate import Errors, RowProbe, certify_matrix, chain_of, float64_floor
+from streampca.solvers.certificate import RowProbe, certify_matrix, chain_of, floor_of
 from streampca.solvers.cost import EIGH_RATE, SCATTER_RATE, Cost, Problem
 from streampca.solvers.krylov import check
 from streampca.sweep.memory import Needs, show_bytes
@@ -35,7 +34,6 @@ from streampca.sweep.sweep import Sweeps
 FLOAT64_ORDER = 128
 # With more components than this share of N, checking them costs more than a float64 scatter.
 CHECK_SHARE = 1 / 8
-TOO_SMALL = "the eigenvalue is too small relative to the largest for double precision; ask for fewer components"
 
 
 @dataclass(frozen=True)
@@ -96,8 +94,7 @@ class Dense:
         moments = early or moments
         assert moments is not None
         trace = know_scaling(sweeps, moments)
-        matrix, scaling = sweeps.matrix, sweeps.matrix.scaling
-        assert scaling is not None
+        matrix, scaling = sweeps.matrix, sweeps.matrix.known_scaling
         S = symmetric(scatter)
         kept = None if gram or not self.keep_scatter else _unscaled(S, scaling.scale if scaled else None)
         # Entry by entry, scaling afterwards loses no digits.
@@ -107,22 +104,19 @@ class Dense:
         n = matrix.source.shape[0]
         S /= n - 1
         values, vectors, following = leading_pairs(S, wanted, trace)
-        chain, rows = chain_of(matrix, Scatter()), None
-        errors: Errors
+        rows = None
         if gram and wanted.certified and matrix.dtype != np.float64:
             del S, scatter
-            values, vectors, errors, rows = check(sweeps, vectors, trace)
+            vectors, errors, rows = check(sweeps, vectors, trace)
         else:
-            floor = float64_floor(len(S), chain, trace, scaling, float(values[0]))
+            floor = floor_of(matrix, Scatter(), trace, float(values[0]))
             errors = certify_matrix(S, values, vectors, floor, probe, gram)
             if probe is None and matrix.dtype != np.float64:
                 errors = replace(errors, rounding=np.zeros(len(values)), method="none")
-        null = is_null(values, len(vectors)) & (sweeps.matrix.dtype == np.float64)
-        advice = shortfall(errors, null, wanted, scaling, TOO_SMALL)
-        return Solution(
-            values, vectors, errors, trace, moments, scaling, converged=not advice, advice=advice or null_advice(null),
-            following=following, scatter=kept, probe=None if probe is None or kept is None else probe.H * (n - 1),
-            chain=chain, rows=rows,
+        merging = None if probe is None or kept is None else probe.H * (n - 1)
+        return finish(
+            sweeps, wanted, errors, vectors, trace, moments, TOO_SMALL, following=following, scatter=kept,
+            probe=merging, chain=chain_of(matrix, Scatter()), rows=rows,
         )  # fmt: skip
 
 

@@ -26,30 +26,20 @@ from streampca._typing import Array
 from streampca.errors import InputError
 from streampca.solvers.base import (
     PROBE_TOL,
+    TOO_SMALL,
     NeedsFloat64,
     Solution,
     Wanted,
+    finish,
     first_sweep,
     is_null,
-    null_advice,
-    shortfall,
     use_float64,
 )
-from streampca.solvers.certificate import (
-    MARGIN,
-    PROBES,
-    Errors,
-    Probe,
-    RowProbe,
-    certify,
-    chain_of,
-    estimate,
-    float64_floor,
-)
+from streampca.solvers.certificate import MARGIN, PROBES, Errors, Probe, RowProbe, certify, estimate, floor_of
 from streampca.solvers.cost import PRODUCT_RATE, Cost, Problem, block_size
 from streampca.sweep.matrix import tile_dtype
 from streampca.sweep.memory import Needs, footprint
-from streampca.sweep.statistics import Moments, Product, ProductAndRows, Statistic
+from streampca.sweep.statistics import Product, ProductAndRows, Statistic
 from streampca.sweep.sweep import Sweeps
 
 WARM_SWEEPS = 5  # at most
@@ -147,11 +137,17 @@ class Krylov:
         errors = self._iterate(sweeps, basis, value, aim, trace, probe)
         if handed_over or (probe is not None and (errors.certificate > wanted.tol).any()):
             use_float64(sweeps)
-            block = basis.restart_from(min(len(errors.values), self.block_size))
+            block = basis.start(basis.vectors(min(len(errors.values), self.block_size, basis.m)))
             value, _ = sweeps.run(_product(block, sweeps, matrix.axis == 1), "check")
             # Rows of float64 are kept for the check alone: those of a whole basis are not in the plan.
             errors = replace(self, keep_rows=False)._iterate(sweeps, basis, value, wanted, trace, None)
-        return self._solution(sweeps, basis, errors, wanted, trace, moments)
+        count = len(errors.values)
+        return finish(
+            sweeps, wanted, errors, basis.vectors(count), trace, moments, self.hint(sweeps, basis),
+            f"only {count} components fit the memory limit; increase it",
+            following=float(basis.values[count]) if count < len(basis.values) else None,
+            rows=basis.kept_rows(count) if basis.has_rows else None,
+        )  # fmt: skip
 
     def _iterate(
         self, sweeps: Sweeps, basis: Basis, value: Any, wanted: Wanted, trace: float, probe: Probe | RowProbe | None
@@ -174,22 +170,6 @@ class Krylov:
             if block is None:
                 return errors or measured(sweeps, basis, probe, len(values), trace)
             value, _ = sweeps.run(_product(block, sweeps, self.keep_rows), "krylov")
-
-    def _solution(
-        self, sweeps: Sweeps, basis: Basis, errors: Errors, wanted: Wanted, trace: float, moments: Moments
-    ) -> Solution:
-        count, scaling = len(errors.values), sweeps.matrix.scaling
-        assert scaling is not None
-        null = is_null(errors.values, sweeps.matrix.n_full) & (sweeps.matrix.dtype == np.float64)
-        advice = shortfall(errors, null, wanted, scaling, self.hint(sweeps, basis))
-        if wanted.count(errors.values, trace) is None and not advice:
-            advice = f"only {count} components fit the memory limit; increase it"
-        return Solution(
-            errors.values, basis.vectors(count), errors, trace, moments, scaling,
-            converged=not advice, advice=advice or null_advice(null),
-            following=float(basis.values[count]) if count < len(basis.values) else None,
-            rows=basis.kept_rows(count) if basis.has_rows else None,
-        )  # fmt: skip
 
     def first_block(self, sweeps: Sweeps, rng: np.random.Generator) -> Array:
         """Return the block to start with."""
@@ -231,7 +211,7 @@ class Krylov:
             return f"stopped after max_sweeps={self.max_sweeps}; increase tol"
         if basis.full:
             return "the basis is as large as the memory limit allows; increase it, or ask for fewer components"
-        return "the eigenvalue is too small relative to the largest for double precision; ask for fewer components"
+        return TOO_SMALL
 
 
 def _product(block: Array, sweeps: Sweeps, keep_rows: bool) -> Statistic:
@@ -255,8 +235,7 @@ def measured(sweeps: Sweeps, basis: Basis, probe: Probe | RowProbe | None, count
     matrix, values, residuals = sweeps.matrix, basis.values[:count], basis.residuals(count)
     if probe is None and matrix.dtype != np.float64:
         return estimate(values, residuals)
-    chain = chain_of(matrix, Statistic())
-    floor = basis.rounding(count) * float64_floor(matrix.n_full, chain, trace, matrix.scaling, float(values[0]))
+    floor = basis.rounding(count) * floor_of(matrix, Statistic(), trace, float(values[0]))
     rows = basis.kept_rows(count) if isinstance(probe, RowProbe) else None
     return certify(values, basis.vectors(count), residuals, floor, probe, rows, gram=matrix.axis == 1)
 
@@ -273,8 +252,8 @@ def limited(errors: Errors, wanted: Wanted) -> bool:
     return bool(missed.any() and (errors.residuals <= level)[missed].all())
 
 
-def check(sweeps: Sweeps, vectors: Array, trace: float) -> tuple[Array, Array, Errors, Array]:
-    """Sweep once in float64 over vectors of a Gram matrix: returns Ritz values and vectors, their errors, and rows.
+def check(sweeps: Sweeps, vectors: Array, trace: float) -> tuple[Array, Errors, Array]:
+    """Sweep once in float64 over vectors of a Gram matrix; return Ritz vectors, their errors, and rows.
 
     The rows A U are the components, so this is the sweep that makes them.
     """
@@ -283,7 +262,8 @@ def check(sweeps: Sweeps, vectors: Array, trace: float) -> tuple[Array, Array, E
     basis = Basis(N, count, np.random.default_rng(0))
     value, _ = sweeps.run(ProductAndRows(basis.start(vectors)), "components")
     basis.expand(_product_of(value, basis) / (sweeps.matrix.source.shape[0] - 1))
-    return basis.ritz(), basis.vectors(count), measured(sweeps, basis, None, count, trace), basis.kept_rows(count)
+    basis.ritz()
+    return basis.vectors(count), measured(sweeps, basis, None, count, trace), basis.kept_rows(count)
 
 
 def _note(errors: Errors | None, values: Array, trace: float) -> str:
@@ -399,7 +379,10 @@ class Basis:
             self.m = keep
         self.b = b
         new = self.V[:, self.m : self.m + b]
-        new[:] = _orthonormal_to(self.V[:, : self.m], block)
+        V = self.V[:, : self.m]
+        for _ in range(2):
+            block = np.linalg.qr(block - V @ (V.T @ block))[0]
+        new[:] = block
         return new
 
     def _directions(self, b: int) -> Array:
@@ -412,13 +395,3 @@ class Basis:
         if block.shape[1] < b:
             block = np.column_stack([block, self._rng.standard_normal((len(block), b - block.shape[1]))])
         return np.asarray(block)
-
-    def restart_from(self, count: int) -> Array:
-        """Discard T, and restart with the best Ritz vectors as first block."""
-        return self.start(self.vectors(min(count, self.m)))
-
-
-def _orthonormal_to(V: Array, block: Array) -> Array:
-    for _ in range(2):
-        block = np.linalg.qr(block - V @ (V.T @ block))[0]
-    return block

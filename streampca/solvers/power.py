@@ -13,16 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from streampca._typing import Array
-from streampca.solvers.base import (
-    Solution,
-    Wanted,
-    first_sweep,
-    is_null,
-    null_advice,
-    shortfall,
-    use_float64,
-)
-from streampca.solvers.certificate import certify, chain_of, float64_floor
+from streampca.solvers.base import Solution, Wanted, finish, first_sweep, use_float64
+from streampca.solvers.certificate import certify, floor_of
 from streampca.solvers.cost import ASSUMED_COMPONENTS, PRODUCT_RATE, Cost, Problem
 from streampca.sweep.memory import Needs
 from streampca.sweep.statistics import Moments, Product, Statistic
@@ -73,7 +65,7 @@ class Power:
             # What lies along vectors already found is their error, not that of v.
             rest = Sv - theta * v
             residual = float(np.linalg.norm(rest - V @ (V.T @ rest)))
-            floor = self._floor(sweeps, trace, max(theta, *map(float, values), 0.0))
+            floor = floor_of(sweeps.matrix, Statistic(), trace, max(theta, *map(float, values), 0.0))
             exhausted = sweeps.n_sweeps >= self.max_sweeps
             sweeps.note = f"component {len(values) + 1}, certificate {(residual + floor) / max(theta, 1e-300):.1e}"
             if residual + floor > wanted.tol * theta / 2 and residual > floor and not exhausted:
@@ -84,10 +76,6 @@ class Power:
                     return self._solution(sweeps, wanted, V, SV, trace, moments)
                 v = _start(rng, V)
             Sv, _ = sweeps.run(Product(v[:, None]), "power")
-
-    def _floor(self, sweeps: Sweeps, trace: float, largest: float) -> float:
-        matrix = sweeps.matrix
-        return float64_floor(matrix.n_full, chain_of(matrix, Statistic()), trace, matrix.scaling, largest)
 
     def _hint(self, sweeps: Sweeps) -> str:
         if sweeps.n_sweeps >= self.max_sweeps:
@@ -106,17 +94,14 @@ class Power:
         values, Y = np.maximum(values[::-1], 0.0), Y[:, ::-1]
         vectors = V @ Y
         # Vectors that were found one after the other are nearly orthonormal: R is nearly diagonal.
-        floor = float(np.linalg.cond(R)) * np.sqrt(len(values)) * self._floor(sweeps, trace, float(values[0]))
-        errors = certify(values, vectors, SV @ Y - vectors * values, floor, gram=sweeps.matrix.axis == 1)
-        null = is_null(values, len(V))
-        scaling = sweeps.matrix.scaling
-        assert scaling is not None
-        advice = shortfall(errors, null, wanted, scaling, self._hint(sweeps))
-        if wanted.count(values, trace) is None and not advice:
-            advice = f"found only {len(values)} components in {sweeps.n_sweeps} sweeps; use solver='krylov' for more"
-        return Solution(
-            values, vectors, errors, trace, moments, scaling, converged=not advice, advice=advice or null_advice(null)
+        floor = (
+            float(np.linalg.cond(R))
+            * np.sqrt(len(values))
+            * floor_of(sweeps.matrix, Statistic(), trace, float(values[0]))
         )
+        errors = certify(values, vectors, SV @ Y - vectors * values, floor, gram=sweeps.matrix.axis == 1)
+        too_few = f"found only {len(values)} components in {sweeps.n_sweeps} sweeps; use solver='krylov' for more"
+        return finish(sweeps, wanted, errors, vectors, trace, moments, self._hint(sweeps), too_few)
 
 
 def _start(rng: np.random.Generator, vectors: Array) -> Array:

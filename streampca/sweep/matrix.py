@@ -155,6 +155,12 @@ class Matrix:
         return self.missing == "mean" and self.source.dtype.kind == "f"
 
     @property
+    def known_scaling(self) -> Scaling:
+        """The scaling, once it is known."""
+        assert self.scaling is not None
+        return self.scaling
+
+    @property
     def merges_means(self) -> bool:
         """Tell whether tiles are centred by means of a part of the samples only."""
         return self.axis == 0 and self.scaling is None

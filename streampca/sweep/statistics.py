@@ -10,9 +10,9 @@ two). Rows about a mean that is not known yet are taken about those of parts; th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from threadpoolctl import threadpool_info
@@ -224,6 +224,15 @@ class Statistic:
         return value
 
 
+@dataclass
+class Summed:
+    """A record of sums: adding two adds each field; a field that is None stays None."""
+
+    def __add__(self, other: Self) -> Self:
+        pairs = [(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)]
+        return type(self)(*(None if a is None or b is None else a + b for a, b in pairs))
+
+
 class NoStatistic(Statistic):
     """Nothing beside the moments that the first sweep collects."""
 
@@ -392,34 +401,42 @@ class ProbedRows(Statistic):
         return self.statistic.combine(a[0], b[0]), a[1] + b[1], a[2] + b[2], a[3] + b[3]
 
 
-@dataclass(frozen=True)
-class Projection(Statistic):
-    """The rows of A M (t x k) as a list of pieces in order, each row with its |a|^2 as one more column.
+class Pieces(Statistic):
+    """Rows for each row of A, as a list of pieces in order.
 
-    With a `sink`, the rows of a partition go there as (start, rows), without |a|^2, and nothing is handed on.
+    With a `sink`, the rows of a partition go there as (start, rows), and the value stays empty.
     """
+
+    sink: Callable[[int, Array], None] | None = None
+
+    def zero(self, n_full: int) -> list[Any]:
+        return []
+
+    def finish(self, value: list[Any], start: int) -> list[Any]:
+        """Join the pieces, and pass them to the sink if there is one."""
+        rows = np.concatenate(value)
+        if self.sink is None:
+            return [rows]
+        self.sink(start, rows)
+        return []
+
+
+@dataclass(frozen=True)
+class Projection(Pieces):
+    """The rows of A M (t x k); without a sink, each with |a|^2 as one more column."""
 
     M: Array
     sink: Callable[[int, Array], None] | None = None
-
-    def zero(self, n_full: int) -> list[Array]:
-        return []
 
     def update(self, value: list[Array], A: Array, start: int) -> None:
         """Append the rows of this tile."""
         squares = [] if self.sink else [np.einsum("ij,ij->i", A, A)[:, None]]
         value.append(np.concatenate([A @ self.M, *squares], axis=1))
 
-    def finish(self, value: list[Array], start: int) -> list[Array]:
-        """Join the pieces, and give them to the sink if there is one."""
-        return _handed_on(value, start, self.sink)
-
 
 @dataclass(frozen=True)
-class RowsOf(Statistic):
-    """What a function makes of the rows of A, as a list of pieces in order.
-
-    With a `sink`, the rows of a partition go there as (start, rows), and nothing is handed on.
+class RowsOf(Pieces):
+    """A function of the rows of A.
 
     Parameters
     ----------
@@ -433,24 +450,9 @@ class RowsOf(Statistic):
     def tile_length(self, n_full: int, itemsize: int) -> int:
         return min(self.most, super().tile_length(n_full, itemsize))
 
-    def zero(self, n_full: int) -> list[Array]:
-        return []
-
     def update(self, value: list[Array], A: Array, start: int) -> None:
-        """Append what becomes of this tile."""
+        """Append the function of this tile."""
         value.append(self.function(A))
-
-    def finish(self, value: list[Array], start: int) -> list[Array]:
-        """Join the pieces, and give them to the sink if there is one."""
-        return _handed_on(value, start, self.sink)
-
-
-def _handed_on(pieces: list[Array], start: int, sink: Callable[[int, Array], None] | None) -> list[Array]:
-    rows = np.concatenate(pieces)
-    if sink is None:
-        return [rows]
-    sink(start, rows)
-    return []
 
 
 @dataclass(frozen=True)

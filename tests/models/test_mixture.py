@@ -205,10 +205,11 @@ def test_draws_follow_the_squared_distance_however_rows_are_cut():
         draw.update(whole, rows, 0)
         draw.update(first, rows[:3], 0)
         draw.update(second, rows[3:], 3)
-        cut = draw.combine(first, second)
+        (cut,), _ = draw.combine(first, second)
+        (whole,), _ = draw.finish(whole, 0)
         np.testing.assert_array_equal(cut.times, whole.times)
         np.testing.assert_array_equal(cut.rows, whole.rows)
-        chosen.append(whole.rows[0, 0, 0])
+        chosen.append(whole.rows[0, 0])
     share = [np.mean(np.array(chosen) == value) for value in (0.0, 1.0, 2.0, 4.0)]
     np.testing.assert_allclose(share, [0, 1 / 21, 4 / 21, 16 / 21], atol=0.04)
 
@@ -483,7 +484,7 @@ def test_other_data_than_it_is_for_are_refused(tmp_path):
     with pytest.raises(InputError) as error:
         model.predict(open_source(planted(n=60, d=9)[0]))
     assert "X has 9 features, but the mixture was fitted on 10 features" in one_line(error)
-    with pytest.raises(InputError, match="all samples are the same"):
+    with pytest.raises(InputError, match="all samples are equal"):
         MixtureOfPPCA().fit(np.ones((20, 4)))
     for factor in (1e-100, 1e100):
         with pytest.raises(InputError, match="values are too (small|large)"):

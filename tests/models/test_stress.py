@@ -11,7 +11,7 @@ from helpers import assert_orthonormal, falling, matrix_with_spectrum, mev_short
 from streampca import PCA, PCR, PPCA, FactorAnalysis, InputError, KernelPCA, MixtureOfPPCA
 
 SOLVERS = ("covariance", "gram", "krylov", "power")
-TOO_SMALL, TOO_LARGE, THE_SAME = "values are too small", "values are too large", "all samples are the same"
+TOO_SMALL, TOO_LARGE, THE_SAME = "values are too small", "values are too large", "all samples are equal"
 
 
 def plain(n=40, d=12):

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streampca import InputError, open_source
-from streampca.solvers.kernel import landmarks
+from streampca.solvers.kernel import kernels, landmarks
 from streampca.solvers.kernel.kernels import Kernel
 from streampca.solvers.kernel.landmarks import (
     Leverage,
@@ -191,7 +191,7 @@ def quantisation(x, centres):
 
 
 def test_nearest_centres_and_sums_are_those_of_numpy(monkeypatch):
-    monkeypatch.setattr(landmarks, "STRIP_BYTES", 1 << 10)
+    monkeypatch.setattr(kernels, "STRIP_BYTES", 1 << 10)
     x, centres = data(700), data(41)[30:]
     found, _ = sweeps_over(x, length=130, slab_length=130).run(NearestCentres(centres), "sums")
     nearest = ((x[:, None, :] - centres) ** 2).sum(axis=2).argmin(axis=1)
@@ -281,7 +281,7 @@ KERNELS = [RBF, Kernel("laplacian", 0.1), Kernel("poly", 0.2, 2.0), Kernel("line
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
 def test_leverage_by_all_rows_is_exact_and_by_some_an_overestimate(kernel, monkeypatch):
-    monkeypatch.setattr(landmarks, "STRIP_BYTES", 1 << 10)
+    monkeypatch.setattr(kernels, "STRIP_BYTES", 1 << 10)
     x = data(200, dtype=np.float64)
     # Linear kernels have no tail beyond their rank.
     whole = Leverage.of(kernel, x, np.ones(200), 5)
@@ -422,5 +422,5 @@ def test_as_many_landmarks_as_rows_are_all_of_them():
 
 def test_a_kernel_without_numbers_is_refused():
     x = data(200)
-    with pytest.raises(InputError, match="no number"):
+    with pytest.raises(InputError, match="not a number"):
         draw(x, x, 20, kernel=Kernel("poly", 1.0, 0.5, 0.0))

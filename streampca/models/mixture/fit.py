@@ -17,12 +17,12 @@ from streampca.solvers.base import in_float64_if_needed, know_scaling
 from streampca.solvers.choose import Plan
 from streampca.solvers.mixture.loop import MixtureEM
 from streampca.solvers.mixture.start import CANDIDATES, OVERSAMPLE
-from streampca.solvers.mixture.statistics import Flats, LogJoint, Mixture, log_sum
+from streampca.solvers.mixture.statistics import Flats, Mixture, log_sum
 from streampca.sources import Source
 from streampca.sweep.matrix import tile_dtype
 from streampca.sweep.memory import Budget, Needs, plan_sweeps
 from streampca.sweep.scaling import Scaling
-from streampca.sweep.statistics import Statistic
+from streampca.sweep.statistics import RowsOf, Statistic
 from streampca.sweep.sweep import Sweeps
 
 MISSING_HINT = "fill them (PPCA can: `impute`), or exclude their samples"  # for missing values
@@ -218,7 +218,7 @@ def log_joint(source: Source, fitted: MixtureOfPPCAFit, memory: Any = None, prog
     planned = plan_sweeps(source, needs, Budget.of(memory), "the density", dtype=np.dtype(np.float64))
     sweeps = planned.over(source, "error", None, scaling, progress)
     with hint_for_missing(MISSING_HINT):
-        pieces, _ = sweeps.run(LogJoint(fitted.mixture), "density", check=True)
+        pieces, _ = sweeps.run(RowsOf(fitted.mixture.log_joint_of), "density", check=True)
     return np.concatenate(pieces)
 
 

@@ -25,7 +25,7 @@ from streampca.progress import Progress, logger, silent
 from streampca.solvers.choose import Plan
 from streampca.solvers.em.factors import Factors, Known, Posterior
 from streampca.solvers.em.loop import EM, LEAST_NOISE, ROUNDING, ByFeatures, BySamples, ByScatter, Fit, least_noise
-from streampca.solvers.em.statistics import infer, infer_all
+from streampca.solvers.em.statistics import infer
 from streampca.sources import Source
 from streampca.sources.wrappers import HeldOut, as_float64
 from streampca.sweep.matrix import tile_dtype
@@ -351,7 +351,7 @@ def with_posterior(fitted: PPCAFit, sweeps: Sweeps, sink: Callable[[int, Array, 
     """
     posterior, empty, before = fitted.posterior, 0, sweeps.bytes_read
     if posterior is None:
-        posterior, _, observed = infer(sweeps, fitted.factors, bool(fitted.missing.any()), sink)
+        posterior, _, observed = infer(sweeps, fitted.factors, bool(fitted.missing.any()), sink=sink)
         empty = int((observed == 0).sum())
     elif fitted.missing.any():
         empty = int((posterior.deviation > 1 - 1e-12).all(axis=1).sum())
@@ -379,7 +379,8 @@ def posterior_covariances(
 ) -> Posterior:
     """Return means and covariances of z of samples; one sweep."""
     with _inferring(source, fitted, missing, memory, progress) as (sweeps, incomplete):
-        return infer_all(sweeps, fitted.factors, incomplete, check=True)[0]
+        posterior: Posterior = infer(sweeps, fitted.factors, incomplete, covariances=True, check=True)[0]
+        return posterior
 
 
 @contextmanager

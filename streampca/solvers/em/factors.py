@@ -222,7 +222,7 @@ def _filled(part_of: Callable[[slice], Array], count: int, dtype: Any, keep: boo
     for start in range(0, count, PIECE_ROWS):
         part = slice(start, min(start + PIECE_ROWS, count))
         rows = part_of(part).astype(dtype, order="C")
-        total += sum_of(rows)
+        total += rows.sum(axis=0, dtype=np.float64)
         if filled is not None:
             filled[part] = rows
     return filled, total
@@ -233,11 +233,6 @@ def padded(rows: Array, dtype: Any) -> Array:
     padded = np.zeros((len(rows), -(-rows.shape[1] // 8) * 8), dtype)
     padded[:, : rows.shape[1]] = rows
     return padded
-
-
-def sum_of(rows: Array) -> Array:
-    """Return the sum of rows in float64."""
-    return np.asarray(rows.sum(axis=0, dtype=np.float64))
 
 
 def dimensions(total: Array) -> int:

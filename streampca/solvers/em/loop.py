@@ -29,14 +29,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from streampca._typing import Array
 from streampca.errors import InputError
-from streampca.solvers.em.factors import Factors, Packing, Posterior, Side, dimensions, m_step, second_moments, sum_of
-from streampca.solvers.em.statistics import FeatureStep, SampleStep, e_step_of_all, in_pieces, infer_all
+from streampca.solvers.em.factors import Factors, Packing, Posterior, Side, dimensions, m_step, second_moments
+from streampca.solvers.em.statistics import FeatureStep, SampleStep, e_step_of_all, in_pieces, infer
 from streampca.sweep.sweep import Sweeps
 
 # Iterations that Anderson mixing looks back on.
@@ -49,42 +49,35 @@ LEAST_GAIN = 1e-4
 ROUNDING = {np.dtype(np.float32): 1e-7, np.dtype(np.float64): 1e-11}
 
 
-@dataclass(frozen=True)
-class Found:
-    """Parameters, and what is known of the samples at these, where the same sweep told."""
-
-    factors: Factors
-    posterior: Posterior | None = None
-
-
 S = TypeVar("S", Factors, Posterior)
+Stepped = tuple[float, Factors, Posterior | None, S]
 
 
-class Iteration(Protocol[S]):
-    """One way to iterate: what it starts from, and one step."""
+class Iteration(Generic[S]):
+    """One way to iterate: its start, and one step."""
 
     def begin(self, start: Factors) -> tuple[S, list[float]]:
-        """Return where to start, and log-likelihoods known by then."""
+        """Return the first state, the parameters, and log-likelihoods known by then."""
+        return start, []  # type: ignore[return-value]
 
-    def step(self, state: S) -> tuple[float, Found, S]:
-        """Return a log-likelihood, the parameters that it is of, and where to go on from."""
+    def step(self, state: S) -> Stepped[S]:
+        """Return a log-likelihood, its parameters, the posterior where the sweep gave it, and the next state."""
+        raise NotImplementedError
 
 
 @dataclass
-class BySamples:
-    """A sweep cut along samples: their E-step, and the M-step in memory."""
-
+class _BySweeps(Iteration[S]):
     sweeps: Sweeps
     squares: Array
     gaps: bool
     expand: bool
     least: Array
 
-    def begin(self, start: Factors) -> tuple[Factors, list[float]]:
-        """Start from the parameters."""
-        return start, []
 
-    def step(self, factors: Factors) -> tuple[float, Found, Factors]:
+class BySamples(_BySweeps[Factors]):
+    """A sweep cut along samples: their E-step, and the M-step in memory."""
+
+    def step(self, factors: Factors) -> Stepped[Factors]:
         """Return the log-likelihood of the parameters, these, and the next ones."""
         side = Side.of_features(factors, self.gaps, self.sweeps.matrix.dtype)
         sums, _ = self.sweeps.run(SampleStep(side, factors), "EM")
@@ -100,26 +93,19 @@ class BySamples:
             centre, root = _expansion(sums.total)
             both[:, -1] += both[:, :-1] @ centre
             both[:, :-1] = both[:, :-1] @ root
-        return float(sums.numbers[0]), Found(factors), Factors(both[:, :-1], both[:, -1], noise)
+        return float(sums.numbers[0]), factors, None, Factors(both[:, :-1], both[:, -1], noise)
 
 
-@dataclass
-class ByFeatures:
+class ByFeatures(_BySweeps[Posterior]):
     """A sweep cut along features: their M-step, and the E-step in memory."""
-
-    sweeps: Sweeps
-    squares: Array
-    gaps: bool
-    expand: bool
-    least: Array
 
     def begin(self, start: Factors) -> tuple[Posterior, list[float]]:
         """Start from what is known of the samples at these parameters: a sweep."""
         self._own_noise = isinstance(start.noise, np.ndarray)
-        posterior, likelihood = infer_all(self.sweeps, start, self.gaps)
+        posterior, likelihood, _ = infer(self.sweeps, start, self.gaps, covariances=True)
         return self._expanded(posterior), [float(likelihood.sum())]
 
-    def step(self, posterior: Posterior) -> tuple[float, Found, Posterior]:
+    def step(self, posterior: Posterior) -> Stepped[Posterior]:
         """Return the log-likelihood of the next parameters, these, and what they tell of the samples."""
         side = Side.of_samples(posterior, self.gaps, self.sweeps.matrix.dtype)
         sums, _ = self.sweeps.run(FeatureStep(side, self.squares, self._own_noise, self.least), "EM")
@@ -130,14 +116,14 @@ class ByFeatures:
         )
         found, terms, _ = e_step_of_all(sums, factors, self.sweeps.threads)
         likelihood = 0.5 * (float(terms.sum()) - distance / factors.common)
-        return likelihood, Found(factors, found), self._expanded(found)
+        return likelihood, factors, found, self._expanded(found)
 
     def _expanded(self, posterior: Posterior) -> Posterior:
         """Return the posterior of a z that has mean zero and covariance one over the samples."""
         if not self.expand:
             return posterior
         rows = np.column_stack([posterior.mean, np.ones(len(posterior.mean))])
-        moments = sum_of(second_moments(rows, posterior.covariance))
+        moments = second_moments(rows, posterior.covariance).sum(axis=0, dtype=np.float64)
         centre, root = _expansion(np.append(moments, len(rows)))
         inverse = np.linalg.inv(root)
         packing = Packing(len(root))
@@ -146,7 +132,7 @@ class ByFeatures:
 
 
 @dataclass
-class ByScatter:
+class ByScatter(Iteration[Factors]):
     """No sweep at all: complete data are known by their scatter (d x d) about the mean, if that fits in memory."""
 
     scatter: Array
@@ -154,11 +140,7 @@ class ByScatter:
     expand: bool
     least: Array
 
-    def begin(self, start: Factors) -> tuple[Factors, list[float]]:
-        """Start from the parameters."""
-        return start, []
-
-    def step(self, factors: Factors) -> tuple[float, Found, Factors]:
+    def step(self, factors: Factors) -> Stepped[Factors]:
         """Return the log-likelihood of the parameters, these, and the next ones."""
         W, n, k = factors.W, self.n_samples, factors.n_components
         weighted = W * factors.weights[:, None]
@@ -175,7 +157,7 @@ class ByScatter:
         noise = _noise(
             variances - (new * SV).sum(axis=1), np.ones(len(W)), self.least, isinstance(factors.noise, np.ndarray)
         )
-        return float(likelihood), Found(factors), Factors(
+        return float(likelihood), factors, None, Factors(
             new @ np.linalg.cholesky(moments) if self.expand else new, np.zeros(len(W)), noise
         )  # fmt: skip
 
@@ -249,14 +231,14 @@ class EM(Generic[S]):
     def fit(self, start: Factors) -> Fit:
         """Return the parameters of maximum likelihood near the start."""
         state, likelihoods = self.iteration.begin(start)
-        found, change, converged = Found(start), np.inf, False
+        factors, posterior, change, converged = start, None, np.inf, False
         mixing = _Mixing()
         safe: S | None = None
         n_steps = 0
         while n_steps < self.max_steps and not converged:
             n_steps += 1
             try:
-                likelihood, candidate, image = self.iteration.step(state)
+                likelihood, candidate, inferred, image = self.iteration.step(state)
             except np.linalg.LinAlgError:
                 if safe is None:
                     raise
@@ -267,9 +249,9 @@ class EM(Generic[S]):
             if safe is not None and not gain >= -self.rounding * abs(likelihoods[-1]):
                 # The extrapolation went too far: go on from where the plain step had come to.
                 state, safe = safe, None
-                mixing.forget()
+                mixing = _Mixing()
                 continue
-            found = candidate
+            factors, posterior = candidate, inferred
             likelihoods.append(max(likelihood, *likelihoods[-1:]) if likelihoods else likelihood)
             change = _turned(state.directions(), image.directions())
             self.tell(f"log-likelihood {likelihood:.10g}, turned by {np.sqrt(change):.1e}")
@@ -279,7 +261,7 @@ class EM(Generic[S]):
             if self.mix and (moved := mixing.next(state.vector(), image.vector())) is not None:
                 safe, image = image, image.moved(moved)
             state = image
-        return Fit(found.factors, found.posterior, tuple(likelihoods), float(change), n_steps, bool(converged))
+        return Fit(factors, posterior, tuple(likelihoods), float(change), n_steps, bool(converged))
 
 
 def _turned(a: Array, b: Array) -> float:
@@ -296,10 +278,6 @@ class _Mixing:
         self._before: tuple[Array, Array] | None = None
         self._residuals: list[Array] = []
         self._images: list[Array] = []
-
-    def forget(self) -> None:
-        """Begin anew."""
-        self.__init__()  # type: ignore[misc]
 
     def next(self, x: Array, image: Array) -> Array | None:
         """Return where to go on from, given an iterate and its image; None while there is nothing to look back on."""

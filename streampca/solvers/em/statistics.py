@@ -21,12 +21,11 @@ from streampca.solvers.em.factors import (
     m_step,
     padded,
     second_moments,
-    sum_of,
 )
 from streampca.sources.scratch import scratch
 from streampca.sweep.missing import Gaps
 from streampca.sweep.scaling import Scaling
-from streampca.sweep.statistics import Statistic, add_product
+from streampca.sweep.statistics import Statistic, Summed, add_product
 from streampca.sweep.sweep import Sweeps, one_blas_thread
 
 # Size of the k x k matrices of the rows that are stepped at a time.
@@ -36,7 +35,7 @@ IMPUTED_AT_A_TIME = 1 << 16
 
 
 @dataclass
-class Sums:
+class Sums(Summed):
     """What a sweep adds up.
 
     Attributes
@@ -53,13 +52,6 @@ class Sums:
     total: Array
     numbers: Array
     pieces: list[tuple[Array, ...]] = field(default_factory=list)
-
-    def __add__(self, other: Sums) -> Sums:
-        off = None if self.off is None or other.off is None else self.off + other.off
-        return Sums(
-            self.products + other.products, off, self.total + other.total, self.numbers + other.numbers,
-            self.pieces + other.pieces,
-        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -98,7 +90,7 @@ class EStep(Statistic):
         rows, beside = self.rows(value, A, start, gaps)
         beside = np.broadcast_to(beside, (len(A), beside.shape[1])).astype(A.dtype, order="C")
         add_product(value.products, padded(rows, A.dtype), A)
-        value.total += sum_of(beside)
+        value.total += beside.sum(axis=0, dtype=np.float64)
         if gaps is not None and value.off is not None:
             gaps.add_to_columns(beside, value.off)
 
@@ -232,46 +224,29 @@ class Inference(EStep):
 
 
 def infer(
-    sweeps: Sweeps, factors: Factors, gaps: bool, sink: Callable[[int, Array, Array], None] | None = None,
-    check: bool = False,
-) -> tuple[Known, Array, Array]:  # fmt: skip
-    """Return means and deviations of z of each sample, its log-likelihood, and how many values it has; one sweep.
+    sweeps: Sweeps, factors: Factors, gaps: bool, *, covariances: bool = False, check: bool = False,
+    sink: Callable[[int, Array, Array], None] | None = None,
+) -> tuple[Any, Array, Array]:  # fmt: skip
+    """Infer z of each sample in one sweep; return it, the log-likelihoods, and the number of values of each sample.
 
-    Cut along samples, a sink gets means and deviations instead. Data that were not fitted need a `check` for values
-    that are no numbers.
+    Parameters
+    ----------
+    covariances : whether to return a `Posterior`; a `Known` otherwise.
+    check : whether to look for values that are not numbers, in data that were not fitted.
+    sink : receives means and deviations instead, where the matrix is cut along samples.
     """
-    if sweeps.matrix.axis == 1:
-        posterior, likelihood, observed = _infer_by_features(sweeps, factors, gaps, check)
-        return posterior.known(), likelihood, observed
-    mean, deviation, likelihood, observed = _infer_by_samples(sweeps, factors, gaps, check, False, sink)
-    return Known(mean, deviation), likelihood, observed
-
-
-def infer_all(sweeps: Sweeps, factors: Factors, gaps: bool, check: bool = False) -> tuple[Posterior, Array]:
-    """Return means and covariances of z of each sample, and its log-likelihood; one sweep."""
-    if sweeps.matrix.axis == 1:
-        posterior, likelihood, _ = _infer_by_features(sweeps, factors, gaps, check)
-        return posterior, likelihood
-    mean, covariance, likelihood, _ = _infer_by_samples(sweeps, factors, gaps, check, True)
-    return Posterior(mean, covariance), likelihood
-
-
-def _infer_by_samples(
-    sweeps: Sweeps, factors: Factors, gaps: bool, check: bool, covariances: bool, sink: Any = None
-) -> tuple[Array, ...]:
-    side = Side.of_features(factors, gaps, sweeps.matrix.dtype)
-    pieces, _ = sweeps.run(Inference(side, factors, covariances, sink), "posterior", check)
-    return tuple(np.concatenate(parts) for parts in zip(*pieces, strict=True))
-
-
-def _infer_by_features(sweeps: Sweeps, factors: Factors, gaps: bool, check: bool) -> tuple[Posterior, Array, Array]:
     matrix = sweeps.matrix
+    if matrix.axis == 0:
+        statistic = Inference(Side.of_features(factors, gaps, matrix.dtype), factors, covariances, sink)
+        pieces, _ = sweeps.run(statistic, "posterior", check)
+        mean, spread, likelihood, observed = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
+        return (Posterior if covariances else Known)(mean, spread), likelihood, observed
     side = Side.unknown(factors.n_components, gaps, matrix.dtype)
     sums, _ = sweeps.run(GivenFeatures(side, factors), "posterior", check)
     posterior, terms, shifted = e_step_of_all(sums, factors, sweeps.threads)
     squares, missing = sums.numbers
-    distance = squares - 2 * sums.products[:, -1] + shifted
-    return posterior, 0.5 * (terms - distance / factors.common), matrix.n_block - missing.astype(np.int64)
+    likelihood = 0.5 * (terms - (squares - 2 * sums.products[:, -1] + shifted) / factors.common)
+    return posterior if covariances else posterior.known(), likelihood, matrix.n_block - missing.astype(np.int64)
 
 
 def e_step_of_all(sums: Sums, factors: Factors, threads: int) -> tuple[Posterior, Array, Array]:

@@ -20,14 +20,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from streampca._typing import Array
-from streampca.solvers.base import Wanted, is_null, know_scaling, shortfall
-from streampca.solvers.certificate import Errors, certify_matrix, chain_of, float64_floor
+from streampca.solvers.base import TOO_SMALL, Wanted, is_null, know_scaling, shortfall
+from streampca.solvers.certificate import Errors, certify_matrix, floor_of
 from streampca.solvers.cost import EIGH_RATE, SCATTER_RATE, Cost, Problem
-from streampca.solvers.dense import TOO_SMALL, leading_pairs
+from streampca.solvers.dense import leading_pairs
 from streampca.solvers.folds.sums import FoldScatter, learn_sums
 from streampca.sweep.memory import Needs, show_bytes
 from streampca.sweep.scaling import Scaling
-from streampca.sweep.statistics import STRIP, Moments, Projection, Scatter, Statistic, symmetric
+from streampca.sweep.statistics import STRIP, Moments, Projection, Scatter, symmetric
 from streampca.sweep.sweep import Sweeps
 
 
@@ -120,12 +120,6 @@ class FoldSolution:
     advice: str = ""
 
 
-def fold_floor(sweeps: Sweeps, statistic: Statistic, squares: float, largest: float) -> float:
-    """Bound the rounding of a training set's S, from its trace about the point that sums are about."""
-    matrix = sweeps.matrix
-    return float64_floor(matrix.n_full, chain_of(matrix, statistic), squares, matrix.scaling, largest)
-
-
 def is_zero(errors: Errors, n_full: int) -> Array:
     """Which eigenvalues are zero as far as float64 can tell."""
     return np.asarray(is_null(errors.values, n_full) | (errors.values <= errors.rounding))
@@ -137,26 +131,30 @@ def inverse_roots(values: Array, null: Array, n_samples: int) -> Array:
     return np.where(null, 0.0, 1 / np.sqrt(safe * (n_samples - 1)))
 
 
-def moments_of_scores(Z: Array, design: Design, left_out: int | None) -> tuple[Array, Array, Array | None]:
-    """Return means of the others, and second moments of training samples and of those left out, from all scores."""
-    training = design.training(left_out)
+def trained_on(Z: Array, design: Design, left_out: int | None, errors: Errors, null: Array) -> Trained:
+    """Return the result of a training set, from the scores of all samples on its components."""
+    training, k = design.training(left_out), Z.shape[1]
     U = np.hstack([Z, design.others])
     mean = U[training].mean(axis=0)
-    inside = U[training] - mean
-    if left_out is None:
-        return mean[Z.shape[1] :], inside.T @ inside, None
-    outside = U[design.folds == left_out] - mean
-    return mean[Z.shape[1] :], inside.T @ inside, outside.T @ outside
+    inside, outside, n_left_out = U[training] - mean, None, 0
+    if left_out is not None:
+        rows = U[design.folds == left_out] - mean
+        outside, n_left_out = rows.T @ rows, len(rows)
+    return Trained(
+        len(inside), errors.values, errors.certificate, null, mean[k:], inside.T @ inside, outside, n_left_out
+    )
 
 
-def trained_on(
-    Z: Array, design: Design, left_out: int | None, values: Array, certificate: Array, null: Array
-) -> Trained:
-    """Return what a training set gives, from the scores of all samples on its components."""
-    means, scatter, outside = moments_of_scores(Z, design, left_out)
-    n_left_out = 0 if left_out is None else int((design.folds == left_out).sum())
-    n = int(design.training(left_out).sum())
-    return Trained(n, values, certificate, null, means, scatter, outside, n_left_out)
+def _leading(S: Array, sweeps: Sweeps, design: Design, off: float) -> tuple[Array, Errors, Array, str]:
+    """Return eigenvectors of a training set's S, their errors, which are null, and advice if they miss the tolerance.
+
+    S is a difference of sums that are larger by the squared distance of the mean from their centre, `off`.
+    """
+    values, vectors, _ = leading_pairs(S, design.wanted, 0.0)
+    floor = floor_of(sweeps.matrix, Scatter(), float(np.trace(S) + 2 * off), float(values[0]))
+    errors = certify_matrix(S, values, vectors, floor, gram=sweeps.matrix.axis == 1)
+    null = is_zero(errors, len(S))
+    return vectors, errors, null, shortfall(errors, null, design.wanted, sweeps.matrix.scaling, TOO_SMALL)
 
 
 # ---------------------------------------------------------------- few features
@@ -203,8 +201,7 @@ class FoldScatters:
         sums[:, :d] = learnt.sums - learnt.counts[:, None] * learnt.origin
         for part in range(design.parts):
             sums[part, d:] = design.others[design.folds == part].sum(axis=0)
-        scaling = sweeps.matrix.scaling
-        assert scaling is not None
+        scaling = sweeps.matrix.known_scaling
         trained, advice, components = [], "", np.empty((0, d))
         for left_out in design.sets:
             parts = design.trained_parts(left_out)
@@ -216,14 +213,8 @@ class FoldScatters:
             mean = sums[parts].sum(axis=0) / n
             total -= n * np.outer(mean, mean)
             S = total[:d, :d] / (n - 1)
-            values, V, _ = leading_pairs(S, design.wanted, 0.0)
-            # The sums that were subtracted from each other are larger than S by the distance of the mean.
-            squares = float(np.trace(S) + 2 * mean[:d] @ mean[:d])
-            floor = fold_floor(sweeps, Scatter(), squares, float(values[0]))
-            errors = certify_matrix(S, values, V, floor)
-            null = is_zero(errors, d)
-            advice = advice or shortfall(errors, null, design.wanted, scaling, TOO_SMALL)
-            V = np.where(null, 0.0, V)
+            V, errors, null, why = _leading(S, sweeps, design, float(mean[:d] @ mean[:d]))
+            advice, V = advice or why, np.where(null, 0.0, V)
             outside = None
             if left_out is not None:
                 across = np.outer(sums[left_out], mean)
@@ -231,7 +222,7 @@ class FoldScatters:
                 outside = _projected(about, V)
             n_left_out = 0 if left_out is None else int(learnt.counts[left_out])
             trained.append(
-                Trained(n, values, errors.certificate, null, mean[d:], _projected(total, V), outside, n_left_out)
+                Trained(n, errors.values, errors.certificate, null, mean[d:], _projected(total, V), outside, n_left_out)
             )  # fmt: skip
             if left_out is None:
                 components = V.T
@@ -273,8 +264,7 @@ class FoldGram:
         G, moments = sweeps.run(Scatter(), "Gram matrix")
         assert moments is not None
         know_scaling(sweeps, moments)
-        scaling = sweeps.matrix.scaling
-        assert scaling is not None
+        scaling = sweeps.matrix.known_scaling
         symmetric(G)
         trained, advice, trace = [], "", 0.0
         M = np.empty((len(G), 0))
@@ -283,17 +273,14 @@ class FoldGram:
             S, off = _centred_part(G, rows)
             if left_out is None:
                 trace = float(np.trace(S))
-            values, vectors, _ = leading_pairs(S, design.wanted, 0.0)
-            floor = fold_floor(sweeps, Scatter(), float(np.trace(S)) + 2 * off, float(values[0]))
-            errors = certify_matrix(S, values, vectors, floor, gram=True)
+            vectors, errors, null, why = _leading(S, sweeps, design, off)
             del S
-            null = is_zero(errors, len(rows))
-            advice = advice or shortfall(errors, null, design.wanted, scaling, TOO_SMALL)
-            U = np.zeros((len(G), len(values)))
-            U[rows] = vectors * inverse_roots(values, null, len(rows))
+            advice = advice or why
+            U = np.zeros((len(G), len(null)))
+            U[rows] = vectors * inverse_roots(errors.values, null, len(rows))
             if left_out is None:
                 M = U
-            trained.append(trained_on(G @ U, design, left_out, values, errors.certificate, null))
+            trained.append(trained_on(G @ U, design, left_out, errors, null))
         del G
         M = np.column_stack([M, mean_weights(design)]).astype(sweeps.matrix.dtype)
         pieces, _ = sweeps.run(Projection(M), "components")

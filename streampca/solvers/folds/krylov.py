@@ -23,15 +23,13 @@ from typing import Any
 import numpy as np
 
 from streampca._typing import Array
-from streampca.solvers.base import first_sweep, shortfall
-from streampca.solvers.certificate import certify
+from streampca.solvers.base import TOO_SMALL, first_sweep, shortfall
+from streampca.solvers.certificate import Errors, certify, floor_of
 from streampca.solvers.cost import PRODUCT_RATE, Cost, Problem, block_size
-from streampca.solvers.dense import TOO_SMALL
 from streampca.solvers.folds.dense import (
     Design,
     FoldSolution,
     Trained,
-    fold_floor,
     inverse_roots,
     is_zero,
     mean_weights,
@@ -48,11 +46,10 @@ Blocks = dict[int, Array]
 
 @dataclass(frozen=True)
 class Pairs:
-    """Leading eigenpairs of one training set, in the length of its basis."""
+    """Leading eigenvectors of one training set, in the length of its basis, their errors, and which are null."""
 
-    values: Array
     vectors: Array
-    certificate: Array
+    errors: Errors
     null: Array
 
 
@@ -93,18 +90,14 @@ class FoldMoments(Statistic):
     folds: Array
     left_out: tuple[int | None, ...]
 
-    @property
-    def _k(self) -> int:
-        return int(self.V.shape[1]) // len(self.left_out)
-
     def zero(self, n_full: int) -> Array:  # noqa: ARG002
         """Return the moments of no rows."""
-        width = self._k + self.others.shape[1]
+        width = self.V.shape[1] // len(self.left_out) + self.others.shape[1]
         return np.zeros((len(self.left_out), 2, width, width))
 
     def update(self, value: Array, A: Array, start: int) -> None:
         """Add the share of this tile."""
-        stop, k = start + len(A), self._k
+        stop, k = start + len(A), self.V.shape[1] // len(self.left_out)
         Z, folds, others = (A @ self.V).astype(np.float64) - self.shift, self.folds[start:stop], self.others[start:stop]
         for t, fold in enumerate(self.left_out):
             U = np.hstack([Z[:, t * k : (t + 1) * k], others - self.means[t]])
@@ -143,18 +136,10 @@ class FoldKrylov:
 
     Parameters
     ----------
-    block_size : columns of each block of each training set.
-    max_basis : columns that the basis of a training set may have.
-    warm_start : begin with the Ritz vectors of a tenth of the features, of all samples.
-    seed : of the random start.
-    max_sweeps : after which it stops, wherever it is.
+    krylov : the solver of each training set; its start is that of all samples.
     """
 
-    block_size: int
-    max_basis: int
-    warm_start: bool = False
-    seed: int | np.random.SeedSequence | None = 0
-    max_sweeps: int = 200
+    krylov: Krylov
 
     @classmethod
     def cost(cls, problem: Problem) -> Cost:
@@ -178,7 +163,7 @@ class FoldKrylov:
         flops = 2 * (4.0 * problem.n_block * N * wide + 8.0 * N * b * b * sets * steps)
         warm_start = problem.source.warm_starts and problem.n_block >= WARM_ROWS * b
         return Cost(
-            cls(b, basis, warm_start, problem.seed), "krylov", needs, sweeps,
+            cls(Krylov(b, basis, False, warm_start, problem.seed)), "krylov", needs, sweeps,
             sweeps * (problem.read_seconds + flops / PRODUCT_RATE),
             f"blocks of {sets} x {b} need about {sweeps} sweeps, and bases of {N} x {basis} for {sets} training sets",
         )  # fmt: skip
@@ -190,8 +175,8 @@ class FoldKrylov:
     def _by_features(self, sweeps: Sweeps, design: Design) -> FoldSolution:
         n = sweeps.matrix.n_full
         members = [np.flatnonzero(design.training(left_out)) for left_out in design.sets]
-        rng = np.random.default_rng(self.seed)
-        start = self._krylov().first_block(sweeps, rng)
+        rng = np.random.default_rng(self.krylov.seed)
+        start = self.krylov.first_block(sweeps, rng)
         learnt: list[Moments] = []
         squares = dict.fromkeys(range(len(members)), 0.0)
         weights, used = mean_weights(design), design.training(None)
@@ -221,7 +206,7 @@ class FoldKrylov:
         ends = []
         for t, rows in enumerate(members):
             U = np.zeros((n, design.k))
-            U[rows] = pairs[t].vectors * inverse_roots(pairs[t].values, pairs[t].null, len(rows))
+            U[rows] = pairs[t].vectors * inverse_roots(pairs[t].errors.values, pairs[t].null, len(rows))
             ends.append(U)
         dtype = sweeps.matrix.dtype
         M = np.column_stack([ends[0], mean_weights(design)]).astype(dtype)
@@ -230,15 +215,12 @@ class FoldKrylov:
         found = np.concatenate(rows_found).astype(np.float64)
         k, count, offset = design.k, int(used.sum()), found[:, -1]
         trained = tuple(
-            trained_on(Z[:, t * k : (t + 1) * k], design, left_out, p.values, p.certificate, p.null)
+            trained_on(Z[:, t * k : (t + 1) * k], design, left_out, p.errors, p.null)
             for (t, p), left_out in zip(sorted(pairs.items()), design.sets, strict=True)
         )
         trace = (squares - count * float(offset @ offset)) / (count - 1)
-        scaling = sweeps.matrix.scaling
-        assert scaling is not None
-        return FoldSolution(
-            trained, np.ascontiguousarray(found[:, :-1].T), offset, trace, learnt[0], scaling, advice
-        )  # fmt: skip
+        components, scaling = np.ascontiguousarray(found[:, :-1].T), sweeps.matrix.known_scaling
+        return FoldSolution(trained, components, offset, trace, learnt[0], scaling, advice)
 
     def _by_samples(self, sweeps: Sweeps, design: Design) -> FoldSolution:
         learnt = learn_sums(sweeps, FoldSums(design.folds, design.parts), "sums of the folds")
@@ -246,8 +228,8 @@ class FoldKrylov:
         counts = [int(learnt.counts[part].sum()) for part in parts]
         offsets = [learnt.offset(part) for part in parts]
         d = sweeps.matrix.n_full
-        rng = np.random.default_rng(self.seed)
-        start = rng.standard_normal((d, min(self.block_size, d)))
+        rng = np.random.default_rng(self.krylov.seed)
+        start = rng.standard_normal((d, min(self.krylov.block_size, d)))
 
         def product(blocks: Blocks) -> Blocks:
             stops = np.cumsum([block.shape[1] for block in blocks.values()]).tolist()
@@ -273,20 +255,12 @@ class FoldKrylov:
         moments, _ = sweeps.run(statistic, "scores")
         trained = []
         for t, left_out in enumerate(design.sets):
-            p, n_left_out = pairs[t], 0 if left_out is None else int(learnt.counts[left_out])
-            outside = None if left_out is None else moments[t, 1]
-            trained.append(
-                Trained(
-                    counts[t], p.values, p.certificate, p.null, means[t], moments[t, 0], outside, n_left_out
-                )
-            )  # fmt: skip
-        scaling = sweeps.matrix.scaling
-        assert scaling is not None
-        components = np.ascontiguousarray(V[0].T)
+            errors, null = pairs[t].errors, pairs[t].null
+            outside, n_outside = (None, 0) if left_out is None else (moments[t, 1], int(learnt.counts[left_out]))
+            inside = counts[t], errors.values, errors.certificate, null, means[t], moments[t, 0]
+            trained.append(Trained(*inside, outside, n_outside))
+        components, scaling = np.ascontiguousarray(V[0].T), sweeps.matrix.known_scaling
         return FoldSolution(tuple(trained), components, offsets[0], learnt.trace(), learnt.moments, scaling, advice)
-
-    def _krylov(self) -> Krylov:
-        return Krylov(self.block_size, self.max_basis, False, self.warm_start, self.seed, self.max_sweeps)
 
     def _lockstep(
         self, sweeps: Sweeps, design: Design, starts: Blocks, product: Callable[[Blocks], Blocks],
@@ -296,8 +270,8 @@ class FoldKrylov:
 
         `squares` has the trace of each about the centre of the matrix, once the first product is known.
         """
-        krylov, wanted, k = self._krylov(), design.wanted, design.k
-        bases = {t: Basis(len(block), min(self.max_basis, len(block)), rng) for t, block in starts.items()}
+        krylov, wanted, k = self.krylov, design.wanted, design.k
+        bases = {t: Basis(len(block), min(self.krylov.max_basis, len(block)), rng) for t, block in starts.items()}
         blocks = {t: bases[t].start(block[:, : len(block)]) for t, block in starts.items()}
         found: dict[int, Pairs] = {}
         advice = ""
@@ -308,20 +282,20 @@ class FoldKrylov:
                 basis = bases[t]
                 basis.expand(W)
                 values = basis.ritz()
-                floor = basis.rounding(k) * fold_floor(sweeps, Statistic(), squares[t], float(values[0]))
+                floor = basis.rounding(k) * floor_of(sweeps.matrix, Statistic(), squares[t], float(values[0]))
                 gram = sweeps.matrix.axis == 1
                 errors = certify(values[:k], basis.vectors(k), basis.residuals(k), floor, gram=gram)
                 null = is_zero(errors, len(basis.V))
                 worst = max(worst, float(np.max(np.where(null, 0.0, errors.certificate))))
                 done = krylov.done(sweeps, values, errors, wanted) or limited(errors, wanted)
-                stop = done or basis.complete or sweeps.n_sweeps >= self.max_sweeps
-                block = None if stop else basis.next_block(self.block_size, k)
+                stop = done or basis.complete or sweeps.n_sweeps >= self.krylov.max_sweeps
+                block = None if stop else basis.next_block(self.krylov.block_size, k)
                 if block is not None:
                     following[t] = block
                     continue
                 hint = krylov.hint(sweeps, basis) if not basis.complete else TOO_SMALL
                 advice = advice or shortfall(errors, null, wanted, sweeps.matrix.scaling, hint)
-                found[t] = Pairs(values[:k], basis.vectors(k), errors.certificate, null)
+                found[t] = Pairs(basis.vectors(k), errors, null)
                 del bases[t]
             sweeps.note = f"certificate {worst:.1e}, {len(following)} of {len(starts)} training sets to go"
             blocks = following

@@ -75,13 +75,9 @@ def least_squares_path(trained: Trained, k: int, c: int) -> Path:
         # w'T w of the leading parts of w and T, each from the one before.
         lower = np.tril(T, -1)
         steps = weights * (2 * lower @ weights + np.diag(T)[:, None] * weights) - 2 * weights * t
-        outside = _positive(M[Y, Y] + np.vstack([np.zeros(q), np.cumsum(steps, axis=0)])[within]).T
-    return Path(_positive(R[Y, Y] - explained).T, outside, root, weights, kept, size)
-
-
-def _positive(errors: Array) -> Array:
-    """Return sums of squares; rounding may make those negative that are next to nothing."""
-    return np.maximum(errors, 0.0)
+        # Rounding may make sums of squares negative that are next to nothing.
+        outside = np.maximum(M[Y, Y] + np.vstack([np.zeros(q), np.cumsum(steps, axis=0)])[within], 0.0).T
+    return Path(np.maximum(R[Y, Y] - explained, 0.0).T, outside, root, weights, kept, size)
 
 
 def _factor(R: Array) -> tuple[Array, Array]:

@@ -142,8 +142,7 @@ def learn_sums(sweeps: Sweeps, statistic: FoldSums, label: str) -> Learnt:
     moments = Moments(np.full(d, n), origin + of_all, np.maximum(m2, 0.0), np.zeros(d, np.int64))
     sweeps.matrix = matrix
     know_scaling(sweeps, moments)
-    scaling = sweeps.matrix.scaling
-    assert scaling is not None
+    scaling = sweeps.matrix.known_scaling
     sweeps.matrix = sweeps.matrix.with_scaling(replace(scaling, mean=origin + away))
     scale = np.ones(d) if scaling.scale is None else scaling.scale
     # About the mean, and scaled.

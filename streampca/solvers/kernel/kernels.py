@@ -6,7 +6,7 @@ cosine x'y / |x||y|      sigmoid tanh(g x'y + c)      or any function of two til
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -27,6 +27,13 @@ WITHOUT_GAMMA = ("linear", "cosine")
 PAIRS = 16
 # Bytes of kernel values that are made at a time, to stay in the cache until they are done.
 STRIP_BYTES = 1 << 20
+
+
+def strips(n_rows: int, width: int, dtype: np.dtype[Any]) -> Iterator[slice]:
+    """Yield ranges of rows whose values, `width` in each row, fit the cache."""
+    length = max(64, STRIP_BYTES // max(1, width * dtype.itemsize))
+    for i in range(0, n_rows, length):
+        yield slice(i, min(i + length, n_rows))
 
 
 @dataclass(frozen=True)
@@ -118,9 +125,8 @@ def _rbf_columns(Y: Array, gamma: float, dtype: Any) -> Array:
 def _rbf(X: Array, right: Array, gamma: float, K: Array) -> Array:
     """Write exp(-g |x - y|^2) to K: one product of rows with |x|^2 and |y|^2 as columns more gives the exponents."""
     d, dtype = X.shape[1], X.dtype
-    strip = max(64, STRIP_BYTES // max(1, len(right) * dtype.itemsize))
-    for i in range(0, len(X), strip):
-        part, rows = K[i : i + strip], X[i : i + strip]
+    for strip in strips(len(X), len(right), dtype):
+        part, rows = K[strip], X[strip]
         left = np.empty((len(rows), d + 2), dtype)
         left[:, :d] = rows
         np.einsum("ij,ij->i", rows, rows, out=left[:, d])
@@ -167,9 +173,8 @@ class LandmarkMap:
         m = len(self.landmarks)
         F = scratch("features", (len(A), self.n_features), A.dtype)
         self.kernel.with_prepared(A, self._prepared, F[:, :m])
-        strip = max(64, STRIP_BYTES // (m * A.dtype.itemsize))
-        for i in range(0, len(A), strip):
-            part = F[i : i + strip]
+        for strip in strips(len(A), m, A.dtype):
+            part = F[strip]
             np.mean(part[:, :m], axis=1, out=part[:, m])
             part[:, :m] -= part[:, m : m + 1]
         if self.with_diagonal:
@@ -197,11 +202,10 @@ class FourierMap:
         F = scratch("features", (len(A), 2 * count), A.dtype)
         scale = A.dtype.type(1 / np.sqrt(count))
         W = self.frequencies.T.astype(A.dtype, copy=False)
-        strip = max(64, STRIP_BYTES // (2 * count * A.dtype.itemsize))
-        for i in range(0, len(A), strip):
-            part = F[i : i + strip]
+        for strip in strips(len(A), 2 * count, A.dtype):
+            part = F[strip]
             cosines, sines = part[:, :count], part[:, count:]
-            np.matmul(A[i : i + strip], W, out=cosines)
+            np.matmul(A[strip], W, out=cosines)
             np.sin(cosines, out=sines)
             np.cos(cosines, out=cosines)
             part *= scale

@@ -7,21 +7,18 @@ and an even draw reads no more than the chunks that hold what it drew.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from streampca._typing import Array
-from streampca.solvers.kernel.kernels import STRIP_BYTES, Kernel
+from streampca.solvers.kernel.kernels import Kernel, strips
 from streampca.solvers.kernel.nystrom import kernel_matrix
-from streampca.solvers.mixture.start import uniforms
-from streampca.sources.base import digest
+from streampca.solvers.mixture.start import Arrivals, exponentials
 from streampca.sources.scratch import scratch
 from streampca.sweep.matrix import Matrix
-from streampca.sweep.statistics import Statistic
+from streampca.sweep.statistics import Pieces, Statistic, Summed
 from streampca.sweep.sweep import Sweeps, one_blas_thread
 
 # Ranges of chunks, each a task, that hold chosen rows; a task costs as much as a gap of many small chunks.
@@ -40,14 +37,10 @@ ROUNDINGS = 8
 
 
 @dataclass(frozen=True)
-class Chosen(Statistic):
-    """Copies of the rows of A with these indices, ascending, as a list of pieces in order."""
+class Chosen(Pieces):
+    """Copies of the rows of A with these indices, ascending."""
 
     rows: Array
-
-    def zero(self, n_full: int) -> list[Array]:  # noqa: ARG002
-        """Return no pieces."""
-        return []
 
     def update(self, value: list[Array], A: Array, start: int) -> None:
         """Append the rows of this tile that are chosen."""
@@ -111,14 +104,11 @@ def draw_rows(n: int, count: int, seed: int | list[int]) -> Array:
 
 
 @dataclass
-class CentreSums:
+class CentreSums(Summed):
     """Sum of the rows nearest to each centre (m, d), and how many they are (m,)."""
 
     sums: Array
     counts: Array
-
-    def __add__(self, other: CentreSums) -> CentreSums:
-        return CentreSums(self.sums + other.sums, self.counts + other.counts)
 
 
 @dataclass(frozen=True)
@@ -158,13 +148,6 @@ class NearestCentres(Statistic):
         return nearest
 
 
-def strips(n_rows: int, width: int, dtype: np.dtype[Any]) -> Iterator[slice]:
-    """Yield ranges of rows whose values, so many of each, stay in the cache."""
-    length = max(64, STRIP_BYTES // max(1, width * dtype.itemsize))
-    for i in range(0, n_rows, length):
-        yield slice(i, min(i + length, n_rows))
-
-
 def kmeans_landmarks(sweeps: Sweeps, start: Array, seed: int) -> Array:
     """Return the centres (m, d) that k-means finds from these, in one read of the data, or a few where they are short.
 
@@ -200,12 +183,10 @@ def seed_centres(sample: Array, count: int, seed: int) -> Array:
     """
     from sklearn.cluster import kmeans_plusplus
 
-    seen: dict[str, int] = {}
-    for i, row in enumerate(sample):
-        # Zero has two signs.
-        seen.setdefault(digest((row + 0).tobytes()), i)
-    if len(seen) <= count:
-        return np.asarray(sample[list(seen.values())])
+    # Adding zero gives zeros one sign.
+    different = np.sort(np.unique(sample + 0, axis=0, return_index=True)[1])
+    if len(different) <= count:
+        return np.asarray(sample[different])
     with one_blas_thread:
         _, chosen = kmeans_plusplus(sample, count, random_state=seed)
     # Rows that differ by less than rounding may be drawn twice.
@@ -319,21 +300,6 @@ def systematic(chances: Array, begin: float) -> Array:
     return np.flatnonzero(np.diff(np.floor(np.cumsum(chances) + begin), prepend=0.0) > 0)
 
 
-@dataclass
-class FirstRows:
-    """Who arrived first, in no order: times (m,), infinite for nobody, indices (m,) and rows (m, d)."""
-
-    times: Array
-    indices: Array
-    rows: Array
-
-    def first(self, count: int) -> FirstRows:
-        """Return so many of those who came, in order; of two at once, the one with the lower index."""
-        order = np.lexsort((self.indices, self.times))[:count]
-        order = order[np.isfinite(self.times[order])]
-        return FirstRows(self.times[order], self.indices[order], self.rows[order])
-
-
 @dataclass(frozen=True)
 class LeverageDraw(Statistic):
     """Rows drawn without replacement with chances proportional to their leverage, an exact draw in one pass.
@@ -353,34 +319,18 @@ class LeverageDraw(Statistic):
     count: int
     seed: int
 
-    def zero(self, n_full: int) -> FirstRows:
-        """Return that nobody came."""
-        rows = np.zeros((self.count, n_full), self.leverage.rows.dtype)
-        return FirstRows(np.full(self.count, np.inf), np.full(self.count, -1), rows)
+    def zero(self, n_full: int) -> Arrivals:
+        """Return that no row arrived."""
+        return Arrivals.none(self.count, n_full, self.leverage.rows.dtype)
 
-    def update(self, value: FirstRows, A: Array, start: int) -> None:
-        """Let the rows of A arrive, each in the place of one who came later."""
+    def update(self, value: Arrivals, A: Array, start: int) -> None:
+        """Let the rows of A arrive."""
         rates = np.minimum(self.leverage.scores(A) * self.share, 1.0)
-        waits = -np.log1p(-uniforms(self.seed, 0, start, len(A)))
-        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-            times = np.where(rates > 0, waits / rates, np.inf)
-        early = np.flatnonzero(times < value.times.max())
-        if len(early) == 0:
-            return
-        both = np.concatenate([value.times, times[early]])
-        stays = np.zeros(len(both), bool)
-        stays[np.argsort(both, kind="stable")[: self.count]] = True
-        free, new = np.flatnonzero(~stays[: self.count]), early[stays[self.count :]]
-        value.times[free], value.indices[free], value.rows[free] = times[new], start + new, A[new]
+        value.add(A, rates, exponentials(self.seed, 0, start, len(A)), start)
 
-    def finish(self, value: FirstRows, start: int) -> FirstRows:  # noqa: ARG002
-        """Return those who came, in order."""
-        return value.first(self.count)
-
-    def combine(self, a: FirstRows, b: FirstRows) -> FirstRows:
-        """Return who came first of both."""
-        both = (np.concatenate([getattr(v, name) for v in (a, b)]) for name in ("times", "indices", "rows"))
-        return FirstRows(*both).first(self.count)
+    def combine(self, a: Arrivals, b: Arrivals) -> Arrivals:
+        """Return the first of both."""
+        return a.first(b)
 
 
 def leverage_landmarks(sweeps: Sweeps, kernel: Kernel, sample: Array, count: int, seed: int) -> Array:
@@ -393,5 +343,5 @@ def leverage_landmarks(sweeps: Sweeps, kernel: Kernel, sample: Array, count: int
     """
     leverage = recursive_leverage(kernel, sample.astype(sweeps.matrix.dtype, copy=False), count, seed)
     draw = LeverageDraw(leverage, len(sample) / sweeps.matrix.n_block, count, seed)
-    found, _ = sweeps.run(draw, "landmarks", check=True)
-    return np.asarray(found.rows)
+    found = sweeps.run(draw, "landmarks", check=True)[0].first()
+    return np.asarray(found.rows[np.isfinite(found.times)])

@@ -29,7 +29,7 @@ from streampca.solvers.certificate import MARGIN, PROBES, UNIT, Probe, certify, 
 from streampca.solvers.dense import leading_pairs
 from streampca.solvers.kernel.kernels import Kernel, LandmarkMap
 from streampca.sweep.matrix import FeatureMatrix
-from streampca.sweep.statistics import SCATTER_TILE_LENGTH, Moments, Probed, Scatter, Statistic, symmetric
+from streampca.sweep.statistics import SCATTER_TILE_LENGTH, Probed, Scatter, Statistic, symmetric
 from streampca.sweep.sweep import Sweeps
 
 # Float64 is used where float32 would leave out more than this share of the variance, or blur a component by more.
@@ -109,11 +109,6 @@ class Spectrum:
         values, U = eigenpairs(K - means[:, None] - means[None, :] + means.mean())
         return cls(K, means, values[::-1], U[:, ::-1])
 
-    @property
-    def spread(self) -> float:
-        """Variance of the landmarks in feature space."""
-        return float(np.maximum(self.values, 0.0).mean())
-
     def span(self, dtype: np.dtype[Any], n: int) -> Span:
         """Return the directions of K that sums of products of a type over n samples are likely to resolve.
 
@@ -188,7 +183,9 @@ def needs_float64(spectrum: Spectrum, kernel: Kernel, landmarks: Array, others: 
     expected = wanted / len(landmarks)
     largest = float(np.abs(np.diagonal(spectrum.K)).max())
     # Rounding of the values themselves, beside what they differ by.
-    rounded = float(np.finfo(np.float32).eps) * largest > TOLERATED / 10 * spectrum.spread
+    rounded = float(np.finfo(np.float32).eps) * largest > TOLERATED / 10 * float(
+        np.maximum(spectrum.values, 0.0).mean()
+    )
     if rounded or single.noise / wanted > TOLERATED * expected or single.noise / single.faintest > SPURIOUS * expected:
         return True
     if not len(others):
@@ -237,11 +234,7 @@ def kernel_matrix(kernel: Kernel, landmarks: Array) -> Array:
     points = landmarks.astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
         K = kernel.values(points, points)
-    if not np.abs(K).max() < LARGEST:
-        raise InputError(
-            f"the kernel ({kernel.name}) is too large, or no number, on these data; scale them (scale='unit'), or "
-            "lower gamma and degree"
-        )
+    check_finite(np.abs(K).max() < LARGEST, kernel)
     return (K + K.T) / 2
 
 
@@ -280,7 +273,7 @@ def solve_nystrom(sweeps: Sweeps, kernel: Kernel, landmarks: Array, span: Span, 
     finally:
         sweeps.matrix = inputs
     assert moments is not None
-    check_finite(moments, kernel)
+    check_finite(np.isfinite([moments.mean, moments.m2]).all(), kernel)
     n, grown = inputs.source.shape[0], inputs.source.shape[0] / (inputs.source.shape[0] - 1)
     scatter, H = value if probed else (value, None)
     # The last feature is k(x, x).
@@ -333,11 +326,12 @@ def _trace_errors(C: Array, probe: Probe) -> tuple[float, float]:
     return likely, max(0.0, float(quadratic.max()) + 10 * MARGIN * float(lengths.max()))
 
 
-def check_finite(moments: Moments, kernel: Kernel) -> None:
-    """Refuse kernel values that overflow."""
-    if not (np.isfinite(moments.mean).all() and np.isfinite(moments.m2).all()):
+def check_finite(finite: Any, kernel: Kernel) -> None:
+    """Raise if kernel values overflow or are not numbers."""
+    if not finite:
         raise InputError(
-            f"the kernel ({kernel.name}) overflows on these data; scale them (scale='unit'), or lower gamma and degree"
+            f"the kernel ({kernel.name}) overflows, or is not a number, on these data; scale them (scale='unit'), or "
+            "lower gamma and degree"
         )
 
 

@@ -31,6 +31,7 @@ import numpy as np
 
 from streampca._typing import Array
 from streampca.progress import logger
+from streampca.solvers.base import use_float64
 from streampca.solvers.mixture.start import Draw, begin, draw_seeds, random_axes
 from streampca.solvers.mixture.statistics import ExpectedSums, Flats, Mixture, Sums
 from streampca.sweep.sweep import Sweeps
@@ -201,13 +202,12 @@ class MixtureEM:
             self._replaced += 1
             turn = self.n_clusters + self._replaced
             flats = mixture.flats.rounded(self.sweeps.matrix.dtype)
-            found, _ = self.sweeps.run(
-                Draw(flats, np.empty((0, flats.centres.shape[1])), 1, self.seed, turn), "new seed"
-            )
-            if np.isfinite(found.times[0, 0]):
+            draw = Draw(flats, np.empty((0, flats.centres.shape[1])), 1, self.seed, turn)
+            (found,), _ = self.sweeps.run(draw, "new seed")[0]
+            if np.isfinite(found.times[0]):
                 self._tell(f"{what}: it begins anew at a sample that the others explain badly")
-                axes = random_axes(self.n_components, found.rows.shape[2], self.seed, turn)
-                return mixture.joined(found.rows[0, 0], axes, 1 / (len(mixture.noise) + 1))
+                axes = random_axes(self.n_components, found.rows.shape[1], self.seed, turn)
+                return mixture.joined(found.rows[0], axes, 1 / (len(mixture.noise) + 1))
         self._tell(f"{what}: it was left out; ask for fewer clusters, or for fewer components")
         return mixture
 
@@ -215,8 +215,7 @@ class MixtureEM:
         """Change to float64 tiles once float32 ones do not tell the noise."""
         matrix = self.sweeps.matrix
         if matrix.dtype != np.float64 and mixture.noise.min() < FLOAT32_NOISE * self.variance:
-            logger.info("noise too small for float32 tiles; going on with float64 tiles")
-            self.sweeps.matrix = replace(matrix, dtype=np.dtype(np.float64))
+            use_float64(self.sweeps)
 
     def _tell(self, note: str) -> None:
         logger.warning("%s", note)

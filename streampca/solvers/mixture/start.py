@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
@@ -21,11 +22,40 @@ SHORTEST = 0.1
 
 @dataclass
 class Arrivals:
-    """The first to arrive, for each of some candidates: times (C, L), values (C, L, d), and the sum of rates (C,)."""
+    """The rows that arrived first, in no order: times (m,), infinite for none, indices (m,) and rows (m, d).
+
+    A row arrives after a time of the exponential distribution, and the first ones are taken: an exact draw with chances
+    proportional to the rates, without replacement and in one pass.
+    """
 
     times: Array
+    indices: Array
     rows: Array
-    totals: Array
+
+    @classmethod
+    def none(cls, count: int, n_full: int, dtype: Any = np.float64) -> Arrivals:
+        """Return `count` places without arrivals."""
+        return cls(np.full(count, np.inf), np.full(count, -1), np.zeros((count, n_full), dtype))
+
+    def add(self, A: Array, rates: Array, waits: Array, start: int) -> None:
+        """Let the rows of A arrive at waits / rates, each in place of one that arrived later."""
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            times = np.where(rates > 0, waits / rates, np.inf)
+        early, count = np.flatnonzero(times < self.times.max()), len(self.times)
+        if len(early) == 0:
+            return
+        both = np.concatenate([self.times, times[early]])
+        stays = np.zeros(len(both), bool)
+        stays[np.argsort(both, kind="stable")[:count]] = True
+        free, new = np.flatnonzero(~stays[:count]), early[stays[count:]]
+        self.times[free], self.indices[free], self.rows[free] = times[new], start + new, A[new]
+
+    def first(self, other: Arrivals | None = None) -> Arrivals:
+        """Return the first of these and others, in order of time, then of index."""
+        parts = [self] if other is None else [self, other]
+        both = Arrivals(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(self)))
+        order = np.lexsort((both.indices, both.times))[: len(self.times)]
+        return Arrivals(both.times[order], both.indices[order], both.rows[order])
 
 
 @dataclass(frozen=True)
@@ -48,23 +78,17 @@ class Draw(Statistic):
     seed: int
     turn: int
 
-    def zero(self, n_full: int) -> Arrivals:
-        """Return that nobody came."""
+    def zero(self, n_full: int) -> tuple[list[Arrivals], Array]:
+        """Return that no row arrived."""
         n_draws = max(1, len(self.candidates))
-        rows = np.zeros((n_draws, self.count, n_full))
-        return Arrivals(np.full((n_draws, self.count), np.inf), rows, np.zeros(n_draws))
+        return [Arrivals.none(self.count, n_full) for _ in range(n_draws)], np.zeros(n_draws)
 
-    def update(self, value: Arrivals, A: Array, start: int) -> None:
+    def update(self, value: tuple[list[Arrivals], Array], A: Array, start: int) -> None:
         """Let the rows of A arrive."""
-        rates = self.rates(A)
-        value.totals += rates.sum(axis=1)
-        waits = -np.log1p(-uniforms(self.seed, self.turn, start, len(A)))
-        with np.errstate(divide="ignore", over="ignore"):
-            times = np.where(rates > 0, waits / rates, np.inf)
-        for c, own in enumerate(times):
-            first = np.argsort(own, kind="stable")[: self.count]
-            if own[first[0]] < value.times[c, -1]:
-                self._merge(value, c, own[first], A[first])
+        rates, waits = self.rates(A), exponentials(self.seed, self.turn, start, len(A))
+        for arrivals, own in zip(value[0], rates, strict=True):
+            arrivals.add(A, own, waits, start)
+        value[1][:] += rates.sum(axis=1)
 
     def rates(self, A: Array) -> Array:
         """Return the squared distance of each row from what is nearest, (C, t), with each of the candidates."""
@@ -75,18 +99,13 @@ class Draw(Statistic):
             return np.asarray(np.minimum(points(self.candidates).measure(A)[0].T, nearest))
         return np.where(np.isinf(nearest), 1.0, nearest)[None, :]
 
-    def _merge(self, value: Arrivals, c: int, times: Array, rows: Array) -> None:
-        """Keep the first of those who came before and these."""
-        both = np.concatenate([value.times[c], times])
-        first = np.argsort(both, kind="stable")[: self.count]
-        value.times[c], value.rows[c] = both[first], np.concatenate([value.rows[c], rows])[first]
+    def finish(self, value: tuple[list[Arrivals], Array], start: int) -> tuple[list[Arrivals], Array]:  # noqa: ARG002
+        """Put the arrivals in order."""
+        return [arrivals.first() for arrivals in value[0]], value[1]
 
-    def combine(self, a: Arrivals, b: Arrivals) -> Arrivals:
-        """Return who came first of both."""
-        merged = Arrivals(a.times.copy(), a.rows.copy(), a.totals + b.totals)
-        for c, (times, rows) in enumerate(zip(b.times, b.rows, strict=True)):
-            self._merge(merged, c, times, rows)
-        return merged
+    def combine(self, a: Any, b: Any) -> Any:
+        """Return the first of both."""
+        return [one.first(two) for one, two in zip(a[0], b[0], strict=True)], a[1] + b[1]
 
 
 def points(centres: Array) -> Flats:
@@ -101,6 +120,11 @@ def uniforms(seed: int, turn: int, start: int, count: int) -> Array:
     return np.random.Generator(generator).random(start % 4 + count)[start % 4 :]
 
 
+def exponentials(seed: int, turn: int, start: int, count: int) -> Array:
+    """Return exponential times of rows start .. start + count."""
+    return np.asarray(-np.log1p(-uniforms(seed, turn, start, count)))
+
+
 def draw_seeds(sweeps: Sweeps, count: int, seed: int) -> Array:
     """Return so many samples by greedy k-means++: of a few drawn, the one that leaves the least distance to the rest.
 
@@ -109,16 +133,16 @@ def draw_seeds(sweeps: Sweeps, count: int, seed: int) -> Array:
     """
     dtype, d = sweeps.matrix.dtype, sweeps.matrix.n_full
     seeds = np.empty((0, d), dtype)
-    found, _ = sweeps.run(Draw(points(seeds), seeds, 1, seed, 0), "k-means++")
-    candidates, best = found.rows[0].astype(dtype), 0
+    (found,), _ = sweeps.run(Draw(points(seeds), seeds, 1, seed, 0), "k-means++")[0]
+    candidates, best, draws = found.rows.astype(dtype), 0, [found]
     while len(candidates) and len(seeds) < count:
         last = len(seeds) + 1 == count
         if not last or len(candidates) > 1:
             draw = Draw(points(seeds), candidates, 1 if last else CANDIDATES, seed, len(seeds) + 1)
-            found, _ = sweeps.run(draw, "k-means++")
-            best = int(found.totals.argmin())
+            draws, totals = sweeps.run(draw, "k-means++")[0]
+            best = int(totals.argmin())
         seeds = np.vstack([seeds, candidates[best]])
-        candidates = found.rows[best][np.isfinite(found.times[best])].astype(dtype) if not last else seeds[:0]
+        candidates = draws[best].rows[np.isfinite(draws[best].times)].astype(dtype) if not last else seeds[:0]
     return seeds.astype(np.float64)
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from streampca._typing import Array
-from streampca.sources.scratch import scratch
-from streampca.sweep.statistics import Statistic, add_product
+from streampca.sources.scratch import scratch, scratch_like
+from streampca.sweep.statistics import Statistic, Summed, add_product
 
 # Responsibilities below this change no sum of float64, and squares of them would be too small for float32.
 LEAST_SHARE = 1e-18
@@ -46,8 +46,7 @@ class Flats:
             np.take(A, rows, axis=0, out=Y, mode="clip")
             Y -= self.centres[c]
             return Y
-        by_column = abs(A.strides[0]) < abs(A.strides[1])
-        Y = scratch("deviations", A.shape[::-1], A.dtype).T if by_column else scratch("deviations", A.shape, A.dtype)
+        Y = scratch_like("deviations", A, A.dtype)
         np.subtract(A, self.centres[c], out=Y)
         return Y
 
@@ -88,6 +87,10 @@ class Mixture:
         outside = distances(squares, scores) / self.noise
         return np.asarray(np.log(self.weights) - 0.5 * (d * np.log(2 * np.pi) + logdet + inside + outside))
 
+    def log_joint_of(self, A: Array) -> Array:
+        """Return log pi_c + log N(x; mu_c, C_c) of the rows of A, (t, K)."""
+        return self.log_joint(*self.flats.measure(A))
+
     def take(self, chosen: Array) -> Mixture:
         """Return some of the components, in that order, with weights that sum to one."""
         flats = Flats(self.flats.centres[chosen], self.flats.axes[chosen])
@@ -112,19 +115,13 @@ def log_sum(log_joint: Array) -> Array:
 
 
 @dataclass
-class Sums:
+class Sums(Summed):
     """What a sweep adds up: sum r (v, 1) y' (K, j + 1, d), sum r and sum r |y|^2 (K,), and the log-likelihood."""
 
     products: Array
     counts: Array
     squares: Array
     likelihood: float = 0.0
-
-    def __add__(self, other: Sums) -> Sums:
-        return Sums(
-            self.products + other.products, self.counts + other.counts, self.squares + other.squares,
-            self.likelihood + other.likelihood,
-        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -170,18 +167,3 @@ class ExpectedSums(NearestSums):
         shares = np.exp(log_joint - total[:, None])
         shares[shares < LEAST_SHARE] = 0.0
         return shares, float(total.sum())
-
-
-@dataclass(frozen=True)
-class LogJoint(Statistic):
-    """log pi_c + log N(x; mu_c, C_c) of each sample, (t, K), as pieces in order."""
-
-    mixture: Mixture
-
-    def zero(self, n_full: int) -> list[Array]:  # noqa: ARG002
-        """Return no pieces."""
-        return []
-
-    def update(self, value: list[Array], A: Array, start: int) -> None:  # noqa: ARG002
-        """Append the rows of this tile."""
-        value.append(self.mixture.log_joint(*self.mixture.flats.measure(A)))

@@ -42,15 +42,17 @@ def command_of(attributes: Mapping[str, Any]) -> str | None:
         name = RENAMED.get(old, old)
         default = fields[name].get_default() if name in fields else DEFAULTS.get(name)
         if name and value not in (default, "auto") or name == "n_components" and value is not None:
-            words += _flag(name, value, isinstance(default, bool))
+            words += _flag(name, value, name not in fields or fields[name].annotation is bool)
     return shlex.join(words)
 
 
 def _flag(name: str, value: Any, switch: bool) -> list[str]:
     """Return the words of one option; a switch has no value."""
     flag = FLAGS.get(name, f"--{name.replace('_', '-')}")
-    if switch and isinstance(value, bool):
-        return [flag if value else f"--no-{flag[2:]}"]
+    if isinstance(value, bool):
+        if switch:
+            return [flag if value else f"--no-{flag[2:]}"]
+        value = str(value).lower()
     if value is None:
         value = "none"
     return [flag, ",".join(map(str, value)) if isinstance(value, list) else f"{value}"]

@@ -363,6 +363,13 @@ def test_every_kind_has_a_command_here():
     assert sorted(COMMANDS) == sorted(kind_names())
 
 
+@pytest.mark.parametrize("certificate", [True, False, "exact"])
+def test_command_gives_the_same_certificate_again(certificate):
+    parameters = json.dumps({"certificate": certificate})
+    _, config = parsed(command_of({"kind": "pca", "source": "x.npy", "parameters": parameters}))
+    assert config.model.certificate is certificate or config.model.certificate == certificate == "exact"
+
+
 @pytest.mark.parametrize("kind", COMMANDS)
 def test_command_gives_the_same_parameters_again(kind):
     given = dict(kind_of(kind).options.model_validate(COMMANDS[kind]))

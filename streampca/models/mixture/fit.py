@@ -20,7 +20,7 @@ from streampca.solvers.mixture.start import CANDIDATES, OVERSAMPLE
 from streampca.solvers.mixture.statistics import Flats, Mixture, log_sum
 from streampca.sources import Source
 from streampca.sweep.matrix import tile_dtype
-from streampca.sweep.memory import Budget, Needs, plan_sweeps
+from streampca.sweep.memory import Budget, Needs, SweepPlan, plan_stages, plan_sweeps
 from streampca.sweep.scaling import Scaling
 from streampca.sweep.statistics import RowsOf, Statistic
 from streampca.sweep.sweep import Sweeps
@@ -136,12 +136,22 @@ def plan_mixture(source: Source, options: MixtureOptions, *, memory: Any = None)
     partial = 8 * d * max(K * width, CANDIDATES**2)
     # In the driver: the mixture before and after a step and in the tiles' type, the sums, and a factorisation.
     needs = Needs(0, _tile_bytes(source, K, width), partial=partial, driver=4 * partial + 8 * 4 * d * width)
-    planned = plan_sweeps(source, needs, Budget.of(memory), f"a mixture of {K} models", sweeps=options.max_iter + 1)
+    budget, what = Budget.of(memory), f"a mixture of {K} models"
+    planned, _ = plan_stages(
+        lambda: plan_sweeps(source, needs, budget, what, sweeps=options.max_iter + 1),
+        lambda: _plan_density(source, K, options.n_components, budget),
+    )
     work = 4.0 * source.shape[0] * d * K * width * PLANNED_SWEEPS
     return Plan(
         **vars(planned), solver=None, name="EM", reason=f"{K} clusters, one sweep an iteration",
         sweep_bytes=source.n_bytes, sweeps=PLANNED_SWEEPS, seconds=work / 5e10 / planned.threads,
     )  # fmt: skip
+
+
+def _plan_density(source: Source, n_clusters: int, k: int, budget: Budget) -> SweepPlan:
+    """Plan the sweep for the densities of all samples, which the driver holds."""
+    needs = Needs(0, _tile_bytes(source, n_clusters, k), driver=8 * 3 * source.shape[0] * n_clusters)
+    return plan_sweeps(source, needs, budget, "the density", dtype=np.dtype(np.float64))
 
 
 def _tile_bytes(source: Source, n_clusters: int, width: int) -> int:
@@ -208,15 +218,13 @@ def fit_mixture(
 def log_joint(source: Source, fitted: MixtureOfPPCAFit, memory: Any = None, progress: Progress = silent) -> Array:
     """Return log pi_c + log N(x; mu_c, C_c) of samples, (n, K), in float64; one sweep."""
     refuse_genotypes(source)
-    (n, d), (K, width), scaling = source.shape, fitted.explained_variance.shape, fitted.scaling
+    d, (K, width), scaling = source.shape[1], fitted.explained_variance.shape, fitted.scaling
     if d != len(scaling.mean):
         raise InputError(
             f"{source.name}: X has {d} features, but the mixture was fitted on {len(scaling.mean)} features; "
             "give the same features in the same order"
         )
-    needs = Needs(0, _tile_bytes(source, K, width), driver=8 * 3 * n * K)
-    planned = plan_sweeps(source, needs, Budget.of(memory), "the density", dtype=np.dtype(np.float64))
-    sweeps = planned.over(source, "error", None, scaling, progress)
+    sweeps = _plan_density(source, K, width, Budget.of(memory)).over(source, "error", None, scaling, progress)
     with hint_for_missing(MISSING_HINT):
         pieces, _ = sweeps.run(RowsOf(fitted.mixture.log_joint_of), "density", check=True)
     return np.concatenate(pieces)

@@ -1,4 +1,4 @@
-"""The fit of kernel PCA: how it is cut, which landmarks, which type of tiles, and the components."""
+"""The fit of kernel PCA: plan, landmarks, type of the tiles, components."""
 
 from __future__ import annotations
 
@@ -52,34 +52,28 @@ from streampca.sweep.scaling import Scaling
 from streampca.sweep.statistics import STRIP, Scatter
 from streampca.sweep.sweep import Sweeps
 
-# Rows that gamma and the centre are chosen by; and rows more, that tell what float32 tiles would lose and what the
-# landmarks miss. Of wide samples as many as take so many bytes, but these at least.
-SAMPLE, CHECKED = 1000, 1000
-SAMPLE_BYTES, LEAST_ROWS = 64 << 20, 50
-# Rows, as a multiple of the landmarks, that these are chosen from before all data are looked at.
+SAMPLE = 1000  # rows that determine gamma and the centre
+CHECKED = 1000  # rows that show what float32 tiles lose and what the landmarks miss
+SAMPLE_BYTES, LEAST_ROWS = 64 << 20, 50  # size of such a sample of wide rows, and its least length
+# Candidates, as a multiple of the number of landmarks, before the first sweep.
 FROM_SAMPLE = {"uniform": 1, "kmeans": 4, "leverage": 8, "fourier": 0}
-# "auto" takes half as many landmarks again until the target is reached, and no more than the last.
-MORE, MOST_LANDMARKS = 1.5, 16_384
-# "auto" is planned for this number of landmarks.
-PLANNED_LANDMARKS = 1000
+MORE, MOST_LANDMARKS = 1.5, 16_384  # growth and largest number of landmarks of "auto"
+PLANNED_LANDMARKS = 1000  # number of landmarks that a plan assumes for "auto"
 SKLEARN_BYTES = 80 << 20  # of scikit-learn's k-means, loaded for landmarks="kmeans"
-# Above this many features their covariance is not formed.
-LARGEST_COVARIANCE = 6_000
-# Float32 is used where it gives the exponents of the kernel to this.
-EXPONENT = 1e-5
-# Below this share of the variance the landmarks are said to be too few; but if they keep so much of the trace, the
-# kernel hardly differs between samples.
-FEW, NEARLY_ALL = 0.5, 0.999
+LARGEST_COVARIANCE = 6_000  # the covariance of more Fourier features is not formed
+EXPONENT = 1e-5  # error of the kernel's exponents that float32 may have
+FEW = 0.5  # landmarks that keep a smaller share of the variance are too few,
+NEARLY_ALL = 0.999  # unless they keep this share of the trace: then the kernel hardly differs between samples
 
 
 def rows_of(count: int, shape: tuple[int, int], least: int = 0) -> int:
-    """Return how many rows to draw where so many are useful: the same whatever the memory limit."""
+    """Return the number of rows to draw, at most `count`; it does not depend on the memory limit."""
     n, d = shape
     return min(n, max(least or LEAST_ROWS, min(count, SAMPLE_BYTES // (8 * d))))
 
 
 def candidates(options: KernelPCAOptions, shape: tuple[int, int], m: int) -> int:
-    """Return how many rows m landmarks are chosen from, before all data are looked at."""
+    """Return the number of candidate rows for m landmarks, before the first sweep."""
     return 0 if options.landmarks == "fourier" else rows_of(m * FROM_SAMPLE[options.landmarks], shape, m)
 
 
@@ -88,7 +82,7 @@ def plan_kernel(source: Source, options: KernelPCAOptions, m: int, budget: Budge
     n, d = source.shape
     k, fourier = options.n_components or min(n, m), options.landmarks == "fourier"
     forms = not fourier or m <= LARGEST_COVARIANCE
-    # Of the covariance, or of a block of vectors; of landmarks that move, or of samples by anchors.
+    # The covariance, or a block of vectors; landmarks that move, or samples by anchors.
     partial = 8 * (m + 1) * (block_size(k) if not forms or (m >= n and not fourier) else m + 1)
     if options.landmarks in ("kmeans", "leverage"):
         partial = max(partial, 8 * m * (d + 1))
@@ -97,13 +91,13 @@ def plan_kernel(source: Source, options: KernelPCAOptions, m: int, budget: Budge
     )
     partial = max(partial, 8 * anchors * (anchors + d))
     length = feature_tile_length(Scatter().tile_length(m, 4), d, 4)
-    # Features and inputs of a tile with what the kernel makes of them, and the temporary of a product in strips.
+    # Features, inputs and kernel of a tile, and the temporary of a product in strips.
     tile = 4 * length * (2 * m + 1) + 8 * length * (2 * d + k + 4) + 8 * min(STRIP, m) * m
     # Samples, landmarks as they are and as the kernel needs them, weights; matrices of landmarks and their factors.
     rows = candidates(options, source.shape, m) + rows_of(SAMPLE, source.shape) + rows_of(CHECKED, source.shape)
     driver = 8 * (2 * rows * d + 4 * m * (d + k))
     driver += 8 * (6 * m * m if forms else m * (21 * block_size(k) + 2 * k))
-    # Kernel and coordinates of the samples that tell what landmarks miss.
+    # Kernel and coordinates of the samples that show what the landmarks miss.
     driver += 0 if fourier else 8 * min(n, CHECKED) * (3 * min(n, CHECKED) + 3 * m)
     if anchors:
         tile += 8 * (anchors * d + length * (d + anchors))
@@ -116,7 +110,7 @@ def plan_kernel(source: Source, options: KernelPCAOptions, m: int, budget: Budge
 
 
 def plan_kernel_pca(source: Source, options: KernelPCAOptions, *, memory: Any = None, extra_sweeps: int = 0) -> Plan:
-    """Count the cost, without reading; of "auto" that of the default number of landmarks."""
+    """Predict the cost, without reading any data; "auto" is planned for `PLANNED_LANDMARKS`."""
     check_kernel_data(source, options)
     n, d = source.shape
     m = min(n, PLANNED_LANDMARKS) if options.n_landmarks == "auto" else first_count(options, n)
@@ -150,12 +144,12 @@ def fit_kernel_pca(
     planned = plan_kernel(source, options, m, budget)
     fit = _Fit(planned.over(source, options.missing, options.scale, scaling, progress), options, budget)
     with fit.sweeps, hint_for_missing(MISSING_HINT):
-        found = fit.run(m)
-    return replace(found, seconds=time.monotonic() - started), fit.sweeps
+        fitted = fit.run(m)
+    return replace(fitted, seconds=time.monotonic() - started), fit.sweeps
 
 
 class _Fit:
-    """One fit: its sweeps, and what becomes known on the way."""
+    """One fit: its sweeps, options and budget, and what becomes known during it."""
 
     def __init__(self, sweeps: Sweeps, options: KernelPCAOptions, budget: Budget):
         self.sweeps, self.options, self.budget = sweeps, options, budget
@@ -165,7 +159,7 @@ class _Fit:
         self.notes: list[str] = []
 
     def run(self, m: int) -> KernelPCAFit:
-        """Learn the inputs, choose the features, find the components."""
+        """Learn means and scales, choose the landmarks, compute the components."""
         options = self.options
         if learns_moments(options):
             self._learn_moments()
@@ -175,17 +169,18 @@ class _Fit:
             return self._with_landmarks(m)
         m = self._enough(m)
         while True:
-            found = self._with_landmarks(m)
+            fitted = self._with_landmarks(m)
             more = self._more(m)
-            if found.solution.kept >= options.target_trace or more == m:
+            if fitted.solution.kept >= options.target_trace or more == m:
                 break
-            # The sample promised more than all data keep.
+            # The landmarks keep less of all data than of the sample.
             m = more
-        if found.solution.kept < options.target_trace:
-            why = "no more landmarks are taken" if m >= MOST_LANDMARKS else "no more landmarks fit the memory limit"
-            short = f"the target of {options.target_trace:.1%} was not reached: {why}"
-            found = replace(found, advice=joined(found.advice, short))
-        return found
+        if fitted.solution.kept < options.target_trace:
+            most = f"{MOST_LANDMARKS} is the largest number of landmarks"
+            why = most if m >= MOST_LANDMARKS else "no more fit the memory limit"
+            short = f"the landmarks keep less than target_trace={options.target_trace:g}: {why}"
+            fitted = replace(fitted, advice=joined(fitted.advice, short))
+        return fitted
 
     def _learn_moments(self) -> None:
         """Sweep for means and deviations."""
@@ -198,7 +193,7 @@ class _Fit:
         self.missing = in_float64_if_needed(self.sweeps, attempt)
 
     def _more(self, m: int) -> int:
-        """Return how many landmarks to try after m; m itself if no more fit."""
+        """Return the next number of landmarks to try after m; m itself if no more fit."""
         more = min(self.n, MOST_LANDMARKS, int(np.ceil(m * MORE)))
         try:
             plan_kernel(self.sweeps.matrix.source, self.options, more, self.budget)
@@ -207,7 +202,7 @@ class _Fit:
         return more
 
     def _enough(self, m: int) -> int:
-        """Return how many landmarks, drawn evenly, keep the target share of a sample's trace; or as many as fit."""
+        """Return the number of uniform landmarks that keep the target share of a sample's trace, or as many as fit."""
         m = max(m, min(self.n, self.options.n_components or 1))
         while m < self.n:
             self._cut_for(m)
@@ -221,18 +216,18 @@ class _Fit:
         return m
 
     def _share(self, kernel: Kernel, landmarks: Array, others: Array) -> float:
-        """Return the share of the trace of the kernel of other samples that landmarks keep."""
+        """Return the share of the kernel's trace over other samples that landmarks keep."""
         span = Spectrum.of(kernel_matrix(kernel, landmarks)).span(np.dtype(np.float64), self.n)
         with np.errstate(over="ignore", invalid="ignore"):
             y, r = span.coordinates(kernel, landmarks, others)
             diagonal = kernel.diagonal(others)
             lost = diagonal - 2 * r + span.middle[-1] - np.square(y).sum(axis=1)
             share = 1 - float(lost.sum() / diagonal.sum())
-        # What overflows here is refused by the sweep.
+        # The sweep raises an error if the kernel overflows.
         return share if np.isfinite(share) else 1.0
 
     def _cut_for(self, m: int) -> None:
-        """Cut the data for so many features."""
+        """Plan partitions and threads for m features."""
         planned = plan_kernel(self.sweeps.matrix.source, self.options, m, self.budget)
         self.sweeps.threads = planned.threads
         self.sweeps.matrix = replace(
@@ -240,13 +235,13 @@ class _Fit:
         )
 
     def _drawn(self, count: int, purpose: int) -> Array:
-        """Return so many rows, drawn evenly, in random order; others for each purpose."""
+        """Return `count` uniform random rows in random order; others for each purpose."""
         return draw_rows(self.n, min(self.n, count), [self.options.random_state, purpose])
 
     def _samples(self, m: int) -> tuple[Kernel, Array, Array]:
-        """Return the kernel, rows to choose m landmarks from, and others that tell what these are worth; reads them.
+        """Read samples; return the kernel, candidates for m landmarks, and other rows to check the landmarks with.
 
-        All rows, in order, if m is their number. The first time, the kernel's gamma comes from rows of its own.
+        The candidates are all rows, in order, if m is their number. The first call chooses gamma, from rows of its own.
         """
         options, shape = self.options, (self.n, self.d)
         exact = m >= self.n and options.landmarks != "fourier"
@@ -254,9 +249,9 @@ class _Fit:
         others = np.setdiff1d(self._drawn(rows_of(CHECKED, shape), 1), chosen[:m] if exact or self._uniform else [])
         some = np.sort(self._drawn(rows_of(SAMPLE, shape), 2))
         rows = np.unique(np.concatenate([chosen, others, some]))
-        found = sample_rows(self.sweeps, rows)
-        groups = [found[np.searchsorted(rows, group)] for group in (chosen, others, some)]
-        del found
+        samples = sample_rows(self.sweeps, rows)
+        groups = [samples[np.searchsorted(rows, group)] for group in (chosen, others, some)]
+        del samples
         if self.kernel is None:
             gamma = None if options.gamma == "features" else options.gamma
             self.kernel = kernel_of(options, gamma_of(gamma, options.kernel_name, groups[2]))
@@ -276,7 +271,7 @@ class _Fit:
         return self.options.landmarks == "uniform"
 
     def _use_float64(self, why: bool) -> None:
-        """Change to float64 tiles if need be."""
+        """Change to float64 tiles if `why`."""
         if why and self.sweeps.matrix.dtype != np.float64:
             logger.info("float32 tiles are not precise enough for this kernel; using float64")
             self.sweeps.matrix = replace(self.sweeps.matrix, dtype=np.dtype(np.float64))
@@ -289,15 +284,15 @@ class _Fit:
         if m >= self.n:
             self._use_float64(why=True)
             points = sample.astype(np.float64)
-            return self._found(kernel, points, solve_exact(kernel_matrix(kernel, points), k), "exact")
+            return self._record(kernel, points, solve_exact(kernel_matrix(kernel, points), k), "exact")
         points = self._chosen(sample, kernel, m)
         if not len(points):
             raise InputError(
-                f"{self.sweeps.matrix.source.name}: k(x, x) is not positive for any sample: there are no "
+                f"{self.sweeps.matrix.source.name}: k(x, x) is not positive for any sample, so that there are no "
                 "landmarks; use another kernel"
             )
         if len(points) < m:
-            self.notes.append(f"{len(points)} landmarks, not {m}: no more different ones were found")
+            self.notes.append(f"{len(points)} landmarks instead of {m}: the samples have no more distinct ones")
             k = min(k, len(points)) if options.n_components is None else k
         spectrum = Spectrum.of(kernel_matrix(kernel, points))
         if self.sweeps.matrix.dtype != np.float64:
@@ -305,11 +300,11 @@ class _Fit:
             points = points.astype(self.sweeps.matrix.dtype, copy=False)
         span = spectrum.span(self.sweeps.matrix.dtype, self.n)
         solution = solve_nystrom(self.sweeps, kernel, points, span, k)
-        found = self._found(kernel, points, solution, options.landmarks)
-        # Too few others tell nothing; all the variance that is missed may then be along one direction.
+        fitted = self._record(kernel, points, solution, options.landmarks)
+        # With too few others, assume that all the missed variance is along one direction.
         enough = len(others) >= LEAST_ROWS // 2
         missed = min(solution.lost, missed_by(span, kernel, points, others)) if enough else solution.lost
-        return replace(found, missed=missed)
+        return replace(fitted, missed=missed)
 
     def _chosen(self, sample: Array, kernel: Kernel, m: int) -> Array:
         """Return the landmarks."""
@@ -338,69 +333,80 @@ class _Fit:
         )
         wanted = Wanted(k, None, 1e-3)
         try:
-            found = solver.solve(self.sweeps, wanted)
+            solved = solver.solve(self.sweeps, wanted)
         finally:
             inputs = replace(inputs, dtype=self.sweeps.matrix.dtype)
             self.sweeps.matrix = inputs
         error = _fourier_error(kernel, features, sample)
         self.notes.append(
-            f"{m} random Fourier features give the kernel with an error of {error:.2g} (root mean square)"
+            f"{m} random Fourier features approximate the kernel with a root mean square error of {error:.2g}"
         )
         solution = KernelSolution(
-            found.vectors, found.scaling.mean, None, found.values, found.errors.certificate, found.trace, 0.0, 1.0, m,
-            found.advice,
+            solved.vectors, solved.scaling.mean, None, solved.values, solved.errors.certificate, solved.trace, 0.0,
+            1.0, m, solved.advice,
         )  # fmt: skip
-        components = self._found(kernel, features.frequencies, solution, "fourier", sample)
-        return replace(components, missed=float("nan"), converged=found.converged)
+        components = self._record(kernel, features.frequencies, solution, "fourier", sample)
+        return replace(components, missed=float("nan"), converged=solved.converged)
 
-    def _found(
+    def _record(
         self, kernel: Kernel, points: Array, solution: KernelSolution, method: str, samples: Array | None = None
     ) -> KernelPCAFit:
-        """Return the components, the largest weight of each positive; `samples` are some, if points are none."""
+        """Return the fitted record, the largest weight of each component positive; `samples` if there are no landmarks."""
         sweeps = self.sweeps
         assert sweeps.matrix.scaling is not None
         if self.options.n_components is None:
             solution = solution.without_null()
         solution = replace(solution, weights=signed(solution.weights.T).T)
         advice = joined(solution.advice, _too_few(kernel, solution, method))
-        found = KernelPCAFit(
-            kernel, points, method == "fourier", solution, sweeps.matrix.scaling, self.missing, self.n,
-            str(sweeps.matrix.dtype), (), 0, 0.0, advice, method, notes=tuple(self.notes),
-        )  # fmt: skip
+        fitted = KernelPCAFit(
+            kernel=kernel,
+            points=points,
+            fourier=method == "fourier",
+            solution=solution,
+            scaling=sweeps.matrix.scaling,
+            method=method,
+            n_samples=self.n,
+            missing=self.missing,
+            advice=advice,
+            notes=tuple(self.notes),
+            tile_dtype=str(sweeps.matrix.dtype),
+            sweep_seconds=(),
+            bytes_read=0,
+        )
         if self.options.fit_inverse_transform:
-            found = replace(
-                found,
+            fitted = replace(
+                fitted,
                 ridge=fit_ridge(
-                    sweeps, found.map, solution, samples if samples is not None else points, self.options.alpha
+                    sweeps, fitted.map, solution, samples if samples is not None else points, self.options.alpha
                 ),
             )
         if advice:
             logger.warning("%s", advice)
-        return replace(found, sweep_seconds=tuple(sweeps.seconds), bytes_read=sweeps.bytes_read)
+        return replace(fitted, sweep_seconds=tuple(sweeps.seconds), bytes_read=sweeps.bytes_read)
 
 
 def _too_few(kernel: Kernel, solution: KernelSolution, method: str) -> str:
-    """Say if the landmarks keep little, or if this kernel makes all samples alike, or none."""
+    """Return advice if the landmarks keep little, or if the kernel makes all or no samples alike."""
     if method == "fourier":
         return ""
     share, values = 1 - solution.lost / solution.total, solution.values
     has_gamma = kernel.function is None and kernel.name not in WITHOUT_GAMMA
     if share < FEW and solution.kept > NEARLY_ALL and has_gamma:
         return (
-            f"the kernel hardly differs between samples, too little to be told from rounding: gamma={kernel.gamma:.3g} "
-            "is too small; try gamma='median'"
+            f"the kernel differs between samples by little more than rounding: gamma={kernel.gamma:.3g} is too small; "
+            "use gamma='median'"
         )
     larger = f"; gamma={kernel.gamma:.3g} may be too large" if has_gamma else ""
     if share < FEW:
-        return f"the landmarks keep {share:.1%} of the variance: take more of them{larger}"
+        return f"the landmarks keep {share:.1%} of the variance: use more landmarks{larger}"
     even = solution.total / max(1, solution.rank - 1)
     if kernel.of_differences and solution.rank > 2 and values[0] < 1.01 * even:
-        return f"all components have the same variance: no two samples are alike by this kernel{larger}"
+        return f"all components have the same variance: no two samples are similar under this kernel{larger}"
     return ""
 
 
 def _fourier_error(kernel: Kernel, features: FourierMap, sample: Array) -> float:
-    """Return the root mean squared error of the kernel by these features, between pairs of a sample."""
+    """Return the root mean square error of the kernel by these features, over pairs of samples."""
     half = len(sample) // 2
     left, right = (np.array(features(part)) for part in (sample[:half], sample[half : 2 * half]))
     return float(np.sqrt(np.mean((left @ right.T - kernel.values(sample[:half], sample[half : 2 * half])) ** 2)))

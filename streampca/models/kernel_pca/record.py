@@ -12,6 +12,7 @@ from streampca._typing import Array
 from streampca.errors import InputError
 from streampca.models.kernel_pca.options import KernelPCAOptions
 from streampca.models.kernel_pca.preimages import RESTORED_ROWS, RidgeMap, Scores
+from streampca.models.record import Fitted
 from streampca.progress import Progress
 from streampca.solvers.kernel.kernels import MOVABLE, FourierMap, Kernel, LandmarkMap
 from streampca.solvers.kernel.nystrom import KernelSolution
@@ -65,8 +66,8 @@ def first_count(options: KernelPCAOptions, n: int) -> int:
     return 2 * -(-count // 2) if options.landmarks == "fourier" else min(n, count)
 
 
-@dataclass(frozen=True)
-class KernelPCAFit:
+@dataclass(frozen=True, kw_only=True)
+class KernelPCAFit(Fitted):
     """Components in feature space, with all that is known of them.
 
     Attributes
@@ -76,7 +77,6 @@ class KernelPCAFit:
     fourier : whether points are frequencies.
     solution : weights, eigenvalues, certificates.
     scaling : of the inputs.
-    missing : (d,) missing values of each feature.
     missed : largest variance along any one direction that the landmarks miss, estimated by a sample.
     ridge : map from scores back to samples, if asked for.
     """
@@ -86,19 +86,9 @@ class KernelPCAFit:
     fourier: bool
     solution: KernelSolution
     scaling: Scaling
-    missing: Array
-    n_samples: int
-    tile_dtype: str
-    sweep_seconds: tuple[float, ...]
-    bytes_read: int
-    seconds: float
-    advice: str
     method: str
     missed: float = 0.0
     ridge: RidgeMap | None = None
-    notes: tuple[str, ...] = ()
-    converged: bool = True
-    genotypes: bool = False
 
     @property
     def map(self) -> FeatureMap:
@@ -181,11 +171,6 @@ class KernelPCAFit:
     def total_variance(self) -> float:
         """Variance in feature space, at most."""
         return self.solution.total
-
-    @property
-    def n_sweeps(self) -> int:
-        """Reads of all the data."""
-        return len(self.sweep_seconds)
 
 
 @dataclass(frozen=True)

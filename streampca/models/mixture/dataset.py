@@ -66,11 +66,10 @@ def attributes(fitted: MixtureOfPPCAFit, origin: Origin) -> dict[str, Any]:
 
 def from_dataset(dataset: xarray.Dataset) -> MixtureOfPPCAFit:
     """Return the fitted record of a Dataset."""
-    fields, scaling = common_fields(dataset), scaling_in(dataset)
-    del fields["missing"]
+    scaling = scaling_in(dataset)
     K, k, d = dataset.sizes["cluster"], dataset.sizes["component"], len(scaling.mean)
     return MixtureOfPPCAFit(
-        **fields,
+        **common_fields(dataset),
         weights=dataset["weights"].values,
         means=dataset["means"].values.reshape(K, d),
         components=dataset["components"].values.reshape(K, k, d),

@@ -12,6 +12,7 @@ from streampca._typing import Array
 from streampca.errors import InputError, hint_for_missing
 from streampca.models.mixture.options import MixtureOptions
 from streampca.models.pca.record import signed
+from streampca.models.record import Fitted
 from streampca.progress import Progress, silent
 from streampca.solvers.base import in_float64_if_needed, know_scaling
 from streampca.solvers.choose import Plan
@@ -29,8 +30,8 @@ MISSING_HINT = "fill them (PPCA can: `impute`), or exclude their samples"  # for
 PLANNED_SWEEPS = 20  # iterations of EM and the start that a plan counts on
 
 
-@dataclass(frozen=True)
-class MixtureOfPPCAFit:
+@dataclass(frozen=True, kw_only=True)
+class MixtureOfPPCAFit(Fitted):
     """A fitted mixture, clusters by decreasing weight; variances are of maximum likelihood.
 
     Attributes
@@ -43,7 +44,7 @@ class MixtureOfPPCAFit:
     scaling : of the features, about the mean of all samples.
     total_variance : of all samples (n - 1).
     log_likelihoods : log-likelihood of all samples before each iteration.
-    others : as for `PCAFit`.
+    others : as for `Fitted`.
     """
 
     weights: Array
@@ -54,15 +55,6 @@ class MixtureOfPPCAFit:
     scaling: Scaling
     total_variance: float
     log_likelihoods: tuple[float, ...]
-    n_samples: int
-    converged: bool
-    advice: str
-    notes: tuple[str, ...]
-    tile_dtype: str
-    sweep_seconds: tuple[float, ...]
-    bytes_read: int
-    seconds: float
-    genotypes: bool = False
 
     @property
     def mean(self) -> Array:
@@ -73,11 +65,6 @@ class MixtureOfPPCAFit:
     def scale(self) -> Array | None:
         """Scale of each feature; None if features are not scaled."""
         return self.scaling.scale
-
-    @property
-    def missing(self) -> Array:
-        """Number of missing values of each feature: a mixture allows none."""
-        return np.zeros(len(self.mean), np.int64)
 
     @property
     def n_components(self) -> int:
@@ -93,11 +80,6 @@ class MixtureOfPPCAFit:
     def log_likelihood(self) -> float:
         """Log-likelihood of all samples, before the last iteration."""
         return self.log_likelihoods[-1]
-
-    @property
-    def n_sweeps(self) -> int:
-        """Number of reads of all the data."""
-        return len(self.sweep_seconds)
 
     @property
     def mixture(self) -> Mixture:
@@ -204,6 +186,7 @@ def fit_mixture(
         total_variance=trace,
         log_likelihoods=fit.likelihoods,
         n_samples=source.shape[0],
+        missing=np.zeros(source.shape[1], np.int64),
         converged=fit.converged,
         advice="" if fit.converged else slow,
         notes=fit.notes,

@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 
 from streampca._typing import Array
+from streampca.models.record import Fitted
 from streampca.sources import Axis, Source
 from streampca.sweep.scaling import Scaling
 
 MOST_NOTES = 2  # more groups of components that are not distinguishable are reported in one note
 
 
-@dataclass(frozen=True)
-class PCAFit:
+@dataclass(frozen=True, kw_only=True)
+class PCAFit(Fitted):
     """Fitted principal components.
 
     Attributes
@@ -26,17 +27,15 @@ class PCAFit:
     certificate_method : how rounding was measured: "probe" or "exact"; "none" if `certificate` is an estimate.
     total_variance : trace of the covariance (n - 1).
     mean, scale : (d,); scale is None if features are not scaled.
-    missing : (d,) number of missing values of each feature.
     squares : (d,) sum of squared deviations of each feature from its mean, scaled.
-    genotypes : whether the features are variants.
     used : (d,) mask of the features that passed the filter; None if all did. Other arrays have only these.
     following : the next eigenvalue, if known.
-    notes : what was excluded, and warnings, in words.
     sample_missing : (n,) missing calls of each sample, for genotypes.
     scores : (n, k) if the fit computed them without another sweep, else None.
     scatter : (d, d) unscaled scatter matrix, if requested and formed.
     probe, chain : (d, p) its product with random vectors in float64 if it was formed in float32, and the length of its
         sums.
+    others : as for `Fitted`.
     """
 
     components: Array
@@ -45,21 +44,11 @@ class PCAFit:
     total_variance: float
     mean: Array
     scale: Array | None
-    missing: Array
-    n_samples: int
-    converged: bool
-    advice: str
     solver: str
-    tile_dtype: str
-    sweep_seconds: tuple[float, ...]
     warm_seconds: float
-    bytes_read: int
-    seconds: float
     squares: Array | None = None
-    genotypes: bool = False
     used: Array | None = None
     following: float | None = None
-    notes: tuple[str, ...] = ()
     sample_missing: Array | None = None
     scores: Array | None = None
     scatter: Array | None = None
@@ -71,11 +60,6 @@ class PCAFit:
     def n_components(self) -> int:
         """Number of components, k."""
         return len(self.components)
-
-    @property
-    def n_sweeps(self) -> int:
-        """Number of reads of all the data."""
-        return len(self.sweep_seconds)
 
     @property
     def scaling(self) -> Scaling:

@@ -11,14 +11,15 @@ from streampca._typing import Array
 from streampca.genetics.matching import Match
 from streampca.models.pca.record import PCAFit
 from streampca.models.ppca.choose import Choice
+from streampca.models.record import Fitted
 from streampca.solvers.em.factors import Factors, Known
 from streampca.solvers.em.loop import LEAST_NOISE
 from streampca.sources import Axis, Source
 from streampca.sweep.scaling import Scaling
 
 
-@dataclass(frozen=True)
-class PPCAFit:
+@dataclass(frozen=True, kw_only=True)
+class PPCAFit(Fitted):
     """A fitted model x = W z + mu + noise, along principal axes; variances are of maximum likelihood (1 / n).
 
     Attributes
@@ -27,10 +28,9 @@ class PPCAFit:
     log_likelihoods : log-likelihood of all samples after each iteration; one value in closed form.
     change : mean squared sine of the angles by which the last EM iteration turned the subspace; 0 in closed form.
     certificate, certificate_method : (k,) of the principal components that a closed form uses; None after EM.
-    missing : (d,) number of missing values of each feature.
     posterior : means and deviations of z for the fitted samples, if the fit computed them.
     choice : how k was chosen, if it was.
-    others : as for `PCAFit`.
+    others : as for `Fitted`.
     """
 
     factors: Factors
@@ -38,18 +38,8 @@ class PPCAFit:
     log_likelihoods: tuple[float, ...]
     change: float
     certificate: Array | None
-    missing: Array
-    n_samples: int
-    converged: bool
-    advice: str
     method: str
-    tile_dtype: str
-    sweep_seconds: tuple[float, ...]
     n_iterations: int
-    bytes_read: int
-    seconds: float
-    genotypes: bool
-    notes: tuple[str, ...]
     sample_missing: Array | None = None
     posterior: Known | None = None
     choice: Choice | None = None
@@ -64,11 +54,6 @@ class PPCAFit:
     def n_components(self) -> int:
         """Number of latent dimensions, k."""
         return self.factors.n_components
-
-    @property
-    def n_sweeps(self) -> int:
-        """Number of reads of all the data."""
-        return len(self.sweep_seconds)
 
     @property
     def n_iter(self) -> int:

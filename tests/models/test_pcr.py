@@ -169,7 +169,7 @@ def test_certificates_know_how_far_the_samples_used_are_from_the_mean_of_all():
         x[:9], x[0, 3] = 1e7, np.nan
         model = PCR(4, missing="mean", solver=solver).fit(x, y, c)
         assert not model.result_.attrs["converged"]
-        assert "samples that are not used lie far from the others" in model.result_.attrs["advice"]
+        assert "samples that are not used are far from the others" in model.result_.attrs["advice"]
         x[1:9] = 1e10
         with pytest.raises(InputError, match="as far as double precision tells .* leave the others out"):
             PCR(4, missing="mean", solver=solver).fit(x, y, c)
@@ -445,7 +445,7 @@ def test_commands_take_arrays(here, tmp_path):
     assert_close(table(tmp_path / "new.predicted.tsv")["y"].astype(float), model.predict(x[:7] + 1), rtol=1e-8)
     code, _, err = here("predict", "x.pcr.zarr", "narrow.npy")
     assert code == 2
-    assert "has the features feature 5, the model feature 8" in err
+    assert "has the features feature 5, the result feature 8" in err
 
 
 def test_predictions_are_a_table_whatever_ids_are_called(tmp_path):
@@ -480,8 +480,8 @@ def test_codes_of_plink_for_missing_traits_are_noted(values, count, tmp_path):
         ({}, {"folds": np.zeros(30, int)}, "one fold only"),
         ({}, {"folds": np.full(30, 0.5)}, "folds must be one whole number"),
         ({"n_components": 9}, {}, "it is 8 at most"),
-        ({"n_components": 0}, {}, "an integer >= 1 or none, got 0"),
-        ({"n_components": 0.5}, {}, "an integer >= 1 or none, got 0.5"),
+        ({"n_components": 0}, {}, "an integer >= 1, got 0"),
+        ({"n_components": 0.5}, {}, "an integer >= 1, got 0.5"),
         ({"cv": 1}, {}, "cv must be 0 or an integer >= 2, got 1"),
         ({"cv": 31}, {}, "cv=31 folds need as many samples"),
         ({"solver": "power"}, {}, "auto, covariance, gram or krylov, got 'power'"),

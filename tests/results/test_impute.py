@@ -201,7 +201,7 @@ def test_a_stored_model_comes_back(tmp_path, pattern, own, scale):
     np.testing.assert_allclose(again.factors.noise, found.factors.noise, rtol=1e-14)
     np.testing.assert_allclose(again.mean, found.mean, rtol=1e-14)
     assert again.log_likelihood == found.log_likelihood == attributes["total_log_likelihood"]
-    assert again.likelihoods == found.likelihoods
+    assert again.log_likelihoods == found.log_likelihoods
     assert (again.method, again.n_samples, again.converged) == (found.method, 60, found.converged)
     np.testing.assert_array_equal(again.missing, np.isnan(x).sum(axis=0))
     np.testing.assert_allclose(again.explained_variance, result["explained_variance"], rtol=1e-12)
@@ -219,5 +219,5 @@ def test_scores_in_a_store_are_those_of_transform_however_it_is_cut(tmp_path, cu
     result = load(tmp_path / "r.zarr")
     model = PPCA(2).fit(source)
     np.testing.assert_allclose(result["scores"], model.transform(x), atol=1e-5)
-    assert any("2 sample(s) have no value at all" in note for note in json.loads(attributes["notes"]))
+    assert any("2 sample(s) have no values" in note for note in json.loads(attributes["notes"]))
     np.testing.assert_allclose(result["score_deviation"][0], 1.0, atol=1e-6)

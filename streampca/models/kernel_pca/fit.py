@@ -351,7 +351,7 @@ class _Fit:
     def _record(
         self, kernel: Kernel, points: Array, solution: KernelSolution, method: str, samples: Array | None = None
     ) -> KernelPCAFit:
-        """Return the fitted record, the largest weight of each component positive; `samples` if there are no landmarks."""
+        """Return the fitted record, the largest weight of each component positive; `samples` replaces landmarks."""
         sweeps = self.sweeps
         assert sweeps.matrix.scaling is not None
         if self.options.n_components is None:

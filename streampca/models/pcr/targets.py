@@ -54,7 +54,7 @@ class Targets:
         if folds is not None and (np.ndim(folds) != 1 or np.asarray(folds).dtype.kind not in "iu"):
             raise InputError("folds must be one whole number for each sample: its fold, or -1 for none")
         folds = None if folds is None else np.asarray(folds, np.int64)
-        return cls(Y, C, names, others, folds, one_target=np.ndim(y) == 1)
+        return cls(Y, C, names, others, folds, one_target=np.asarray(y).ndim == 1)
 
     def take(self, chosen: Array) -> Targets:
         """Return those of some samples."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
 from streampca._typing import Array
 from streampca.progress import Progress, Step, silent
@@ -158,8 +159,6 @@ def simulate_faces(
     folder: Path, n_people: int, n_pictures: int, *, size: int = 64, seed: int = 0, progress: Progress = silent
 ) -> int:
     """Write pictures of simulated faces as PNG files, `person-001/01.png` and so on; return their number."""
-    from PIL import Image
-
     cast = Cast.of(n_people, n_pictures, size, seed)
     width = [max(least, len(str(count))) for least, count in ((3, n_people), (2, n_pictures))]
     for person in range(n_people):

@@ -40,9 +40,9 @@ TASK_RESERVE = 12 << 20
 PROCESS_RESERVE = 40 << 20
 # Resident size of a shell command before it reads data: the interpreter with NumPy, SciPy, Dask and Zarr, and
 # `distributed`, whether the engine needs it or not, so that all engines have the same plan.
-COMMAND_BASELINE = 96 << 20
+COMMAND_BASELINE = 112 << 20
 # The same for a command that opens a result: with xarray and pandas.
-RESULT_BASELINE = 144 << 20
+RESULT_BASELINE = 160 << 20
 # Copies of a block that Zarr makes to encode and compress it.
 WRITE_COPIES = 3
 # The compiled loops over missing values, with numba, when they are compiled for the first time.

@@ -71,7 +71,8 @@ class KernelPCA(Transformer):
     alpha : float
         Penalty of that regression.
     memory_limit : str, int or None
-        Limit on the resident size of this process, as "600MB" or in bytes; half of what is available unless given.
+        Limit on the memory that streampca adds to the process, as "600MB" or in bytes; half of the available memory by
+        default.
     random_state : int, RandomState or None
         Seed of the landmarks.
     progress : callable or None

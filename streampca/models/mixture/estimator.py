@@ -43,7 +43,8 @@ class MixtureOfPPCA(DensityMixin, Estimator):  # type: ignore[misc]
     max_iter : int
         Iterations after which it stops anyway; `advice_` then says so.
     memory_limit : str, int or None
-        Limit on the resident size of this process, as "600MB" or in bytes; half of what is available unless given.
+        Limit on the memory that streampca adds to the process, as "600MB" or in bytes; half of the available memory by
+        default.
     random_state : int, RandomState or None
         Seed of the start, and of `sample`.
     progress : callable or None

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args, get_origin
 
 import click
 
-from streampca.errors import nearest, redacted
+from streampca.errors import InputError, nearest, redacted
 from streampca.progress import BarProgress, JsonLines, LogProgress, Progress, on_terminal, silent
 from streampca.run.config.blocks import Config, Data, Filter
 from streampca.run.config.build import build
@@ -24,7 +24,7 @@ FLAGS = {"memory_limit": "--memory"}
 # Flags of version 0.7 and their new form.
 OLD_FLAGS = {
     "--seed": "--random-state", "--choose": "--landmarks", "--pre-image": "--fit-inverse-transform",
-    "--factor-analysis": "the command factor_analysis", "--resume": "--only-resume",
+    "--factor-analysis": "the command factor_analysis", "--resume": "--only-resume", "--target": "--target-trace",
 }  # fmt: skip
 
 
@@ -78,6 +78,9 @@ def given_options(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 def configured(blocks: Mapping[str, Any]) -> Config:
     """Return the configuration of the flags of a command; messages name flags."""
+    landmarks = str(blocks.get("model", {}).get("landmarks", ""))
+    if landmarks.isdigit() or landmarks == "auto":
+        raise InputError(f"--landmarks {landmarks}: since version 0.8 the number of landmarks is --n-landmarks")
     return build(blocks, label=lambda path: flag(path[-1]))
 
 

@@ -271,6 +271,7 @@ class _Attempt:
                 if (work.store / name).exists():
                     os.replace(work.store / name, path)
             return
+        work.remove_partial_files()
         # Also what a killed attempt wrote, perhaps long ago.
         check_whole(work.store, f"remove {work.folder} and run again")
         again = record["exporting"]

@@ -130,6 +130,12 @@ class WorkDirectory:
                 note=step.note,
             )  # fmt: skip
 
+    def remove_partial_files(self) -> None:
+        """Remove files of the store that a killed attempt did not finish and rename."""
+        for pattern in ("*.partial", ".*.unfinished"):
+            for path in self.store.rglob(pattern):
+                path.unlink()
+
     def clear(self) -> None:
         """Remove checkpoints, store, and TLS keys of a killed run."""
         self.remove_keys()

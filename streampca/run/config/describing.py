@@ -108,7 +108,8 @@ def upgrade(path: str | Path) -> str:
     new: dict[str, dict[str, Any]] = {block: {} for block in BLOCKS}
     for key, value in old.pop(OLD_BLOCK).items():
         block = "model" if key in ("scale", "missing") else "filter" if key in Filter.model_fields else "data"
-        if (key, value) != ("missing", "auto"):
+        # "auto" was a value of all models; it is the default of those that still have it.
+        if not (block == "model" and value == "auto"):
             new[block][key] = value
     for block, keys in old.items():
         for key, value in keys.items():

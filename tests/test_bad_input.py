@@ -24,7 +24,7 @@ from streampca import InputError
 from streampca.cli import cli
 from streampca.errors import LONGEST_MESSAGE
 from streampca.models.pca.options import PCAOptions
-from streampca.results.fit import FitJob, plan_linear
+from streampca.results.fit.job import FitJob, plan_linear
 from streampca.results.store import load
 from streampca.results.write import save
 from streampca.run.config import load as load_config

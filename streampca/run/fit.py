@@ -10,7 +10,7 @@ from streampca.errors import InputError, redacted
 from streampca.files import text_paths
 from streampca.progress import Progress, silent
 from streampca.results.export import FORMATS, export
-from streampca.results.fit import FitJob
+from streampca.results.fit.job import FitJob
 from streampca.results.kind import kind_of
 from streampca.results.store import load
 from streampca.results.summary import Summary, notes_of

@@ -6,10 +6,10 @@ import platform
 import socket
 from collections.abc import Mapping
 from functools import cache
+from importlib.metadata import version
+from typing import Any
 
 import numpy as np
-import scipy.linalg  # noqa: F401, SciPy has its own BLAS, which threadpoolctl lists only once it is loaded
-from threadpoolctl import threadpool_info
 
 from streampca import __version__
 from streampca.errors import InputError
@@ -17,13 +17,16 @@ from streampca.errors import InputError
 
 @cache
 def environment() -> dict[str, str]:
-    """Return the versions of Python, streampca, NumPy and the BLAS of this process."""
-    blas = {f"{info['internal_api']} {info['version']}" for info in threadpool_info() if info["user_api"] == "blas"}
+    """Return the versions of Python, streampca, NumPy with its BLAS, and SciPy."""
+    # As built, not as loaded: libraries that a process happens to have loaded do not matter.
+    config: Any = np.show_config(mode="dicts")
+    blas = config["Build Dependencies"]["blas"]
     return {
         "streampca": __version__,
         "Python": ".".join(platform.python_version_tuple()[:2]),
         "numpy": np.__version__,
-        "BLAS": ", ".join(sorted(blas)),
+        "BLAS": f"{blas['name']} {blas['version']}",
+        "scipy": version("scipy"),
     }
 
 

@@ -24,7 +24,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from streampca import PCR, InputError, MemoryLimitError, load, open_source
 from streampca.models.pcr.options import PCROptions
 from streampca.models.pcr.targets import Targets, plan_pcr
-from streampca.results.regression import targets_from
+from streampca.results.fit.regression import targets_from
 from streampca.run.apply import _write_predictions
 from streampca.sources import Axis
 

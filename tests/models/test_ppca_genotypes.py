@@ -19,7 +19,7 @@ from streampca.genetics.matching import match_variants
 from streampca.models.ppca.dataset import from_dataset as latent_in
 from streampca.models.ppca.options import PPCAOptions
 from streampca.results.apply import Application, impute_latent
-from streampca.results.fit import fit_to_store
+from streampca.results.fit.job import fit_to_store
 from streampca.results.store import variant_labels_in
 
 

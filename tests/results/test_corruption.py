@@ -24,7 +24,7 @@ from streampca.cli import main
 from streampca.demos.simulate import simulate_groups
 from streampca.errors import redacted
 from streampca.models.pca.options import PCAOptions
-from streampca.results.fit import FitJob, fit_linear
+from streampca.results.fit.job import FitJob, fit_linear
 from streampca.results.store import load, load_arrays
 from streampca.run.config import load as load_config
 from streampca.run.config.blocks import Data, Filter

@@ -11,7 +11,7 @@ from helpers import one_line
 from streampca import PCA, InputError, load, open_genotypes
 from streampca.models.pca.options import PCAOptions
 from streampca.results.export import export
-from streampca.results.fit import fit_to_store
+from streampca.results.fit.job import fit_to_store
 
 PLINK = ("r.eigenval", "r.eigenvec", "r.eigenvec.var")
 

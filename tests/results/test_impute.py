@@ -28,7 +28,7 @@ from streampca import PPCA, FactorAnalysis, InputError, MemoryLimitError, load, 
 from streampca.models.ppca.dataset import from_dataset as latent_in
 from streampca.models.ppca.options import FactorAnalysisOptions, PPCAOptions
 from streampca.results.apply import Application, impute_latent
-from streampca.results.fit import fit_to_store
+from streampca.results.fit.job import fit_to_store
 from streampca.results.write import writing
 
 

@@ -33,8 +33,8 @@ KIND = Kind(
     },
     genotypes=False,
     opening="A mixture of probabilistic principal component analysers (Tipping & Bishop 1999b) of {} was fitted",
-    fit="streampca.results.fit:fit_clusters",
-    plan="streampca.results.fit:plan_clusters",
+    fit="streampca.results.fit.mixture:fit",
+    plan="streampca.results.fit.mixture:plan",
     summary="streampca.results.summary:mixture",
     methods="streampca.results.methods:likelihood",
 )

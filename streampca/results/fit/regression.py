@@ -17,7 +17,7 @@ from streampca.models.pcr.fit import fit_pcr, predict_targets
 from streampca.models.pcr.targets import Targets, plan_pcr
 from streampca.progress import Progress, silent
 from streampca.results.apply import Application
-from streampca.results.fit import FitJob, Fitted, saved
+from streampca.results.fit.job import FitJob, Fitted, saved
 from streampca.results.store import variant_labels_in
 from streampca.solvers.choose import Plan
 from streampca.sources import Source
@@ -32,7 +32,7 @@ MOST_KINDS = 100
 PLINK_MISSING = -9
 
 
-def fit_regression(job: FitJob, store: Path) -> Fitted:
+def fit(job: FitJob, store: Path) -> Fitted:
     """Fit a principal component regression and write it to a store."""
     options: Any = job.options
     targets, kinds, notes = targets_from(job.source, options.target, options.covariates)
@@ -44,7 +44,7 @@ def fit_regression(job: FitJob, store: Path) -> Fitted:
     return saved(pcr_dataset.variables(fit, *fit.pca.axes(source)), attributes, store)
 
 
-def plan_regression(job: FitJob) -> Plan:
+def plan(job: FitJob) -> Plan:
     """Choose the solver and estimate its cost, without reading."""
     options: Any = job.options
     targets, _, _ = targets_from(job.source, options.target, options.covariates)

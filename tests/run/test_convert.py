@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import shutil
 import subprocess
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -34,7 +35,7 @@ chr1	30	rs3	A	C	.	.	.	GT:DS	1:0	0/.:.	0:1
 
 @pytest.fixture
 def small_chunks(monkeypatch):
-    monkeypatch.setattr("streampca.run.convert.CHUNK", (16, 8))
+    monkeypatch.setattr(import_module("streampca.run.convert"), "CHUNK", (16, 8))
 
 
 def study(folder, n=21, m=50):
@@ -177,7 +178,7 @@ def test_what_cannot_be_converted(tmp_path, name):
 
 def test_vcf_without_its_packages(tmp_path, monkeypatch):
     (tmp_path / "x.vcf").write_text(VCF)
-    monkeypatch.setattr("streampca.run.convert.find_spec", lambda _name: None)
+    monkeypatch.setattr(import_module("streampca.run.convert"), "find_spec", lambda _name: None)
     with pytest.raises(InputError, match=r"pip install 'streampca\[vcf\]'") as error:
         convert(tmp_path / "x.vcf", tmp_path / "new.vcz")
     one_line(error)

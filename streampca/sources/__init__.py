@@ -7,7 +7,7 @@ from typing import Any
 
 from streampca.errors import InputError
 from streampca.sources.base import Axis, Source
-from streampca.sources.registry import OpenOptions, genotype_suffixes, open_data
+from streampca.sources.registry import OpenOptions, genotype_suffixes, open_any
 from streampca.sources.selection import select
 
 __all__ = ["Axis", "Source", "genotype_suffixes", "open_genotypes", "open_source"]
@@ -66,7 +66,7 @@ def open_genotypes(
 
 
 def _open(data: Any, options: OpenOptions, selection: dict[str, Any]) -> Source:
-    source = open_data(data, options)
+    source = open_any(data, options)
     source.check()
     if not source.is_genotypes:
         given = [name for name, value in selection.items() if value is not None]

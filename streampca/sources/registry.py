@@ -38,23 +38,25 @@ class OpenOptions:
     genotypes: bool = False
 
 
+OpenFunction = Callable[[Any, OpenOptions], Source]
+
+
 @dataclass(frozen=True)
 class Format:
     """How to recognise data of one format, without reading them, and how to open them."""
 
     recognise: Callable[[Any], Any]
-    open: Callable[[Any, OpenOptions], Source]
+    open: OpenFunction
     suffixes: tuple[str, ...]
     genotypes: bool
 
 
 _registered: list[Format] = []
-Opener = Callable[[Any, OpenOptions], Source]
 
 
 def register(
     *, suffixes: tuple[str, ...] = (), recognise: Callable[[Any], Any] | None = None, genotypes: bool = False
-) -> Callable[[Opener], Opener]:
+) -> Callable[[OpenFunction], OpenFunction]:
     """Register the open function of a format.
 
     Parameters
@@ -74,7 +76,7 @@ def register(
         complete = (Path(f"{path}{suffix}") for suffix in suffixes if genotypes)
         return next((candidate for candidate in complete if candidate.is_file()), None)
 
-    def add(function: Opener) -> Opener:
+    def add(function: OpenFunction) -> OpenFunction:
         _registered.append(Format(recognise or file_with_suffix, function, suffixes, genotypes))
         return function
 
@@ -94,7 +96,7 @@ def genotype_suffixes() -> tuple[str, ...]:
     return tuple(suffix for known in all_formats() if known.genotypes for suffix in known.suffixes)
 
 
-def open_data(data: Any, options: OpenOptions) -> Source:
+def open_any(data: Any, options: OpenOptions) -> Source:
     """Open an array, a path or a URL."""
     if isinstance(data, Source):
         return data

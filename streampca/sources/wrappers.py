@@ -15,7 +15,7 @@ from streampca.sources.arrays import DaskSource
 from streampca.sources.base import Cut, Source, digest
 from streampca.sources.filters import Filter
 
-STRIP = 1 << 20  # values whose random numbers are in memory at a time
+STRIP_VALUES = 1 << 20  # values whose random numbers are in memory at a time
 
 
 class Wrapper(Source):
@@ -200,7 +200,7 @@ class HeldOut(Converted):
         """Read a range, with NaN for held-out values."""
         stored, n_bytes = self.source.read(rows, columns)
         values = np.array(stored, self.dtype, order="K")
-        step = max(1, STRIP // max(1, values.shape[1]))
+        step = max(1, STRIP_VALUES // max(1, values.shape[1]))
         for start in range(0, len(values), step):
             part = values[start : start + step]
             i = np.arange(rows.start + start, rows.start + start + len(part), dtype=np.uint64)[:, None]

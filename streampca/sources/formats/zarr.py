@@ -30,7 +30,7 @@ def _store(data: Any) -> Any:
 
 
 @register(recognise=_store, suffixes=(".vcz",), genotypes=True)
-def open_store(data: Any, options: OpenOptions) -> Source:
+def open_zarr(data: Any, options: OpenOptions) -> Source:
     """Open an array of a store, or its genotypes."""
     if isinstance(data, str) and "://" not in data and not is_zarr(Path(data)):
         raise InputError(f"{data}: is a folder but not a Zarr store; check the path")

@@ -236,7 +236,7 @@ def test_samples_of_several_dimensions(data, here):
     assert here("info", "images.kpca.zarr")[0] == 0
 
 
-@pytest.mark.parametrize("name", ["save", "kernel_scores"])
+@pytest.mark.parametrize("name", ["job.save", "kernel.kernel_scores"])
 def test_a_full_disk_keeps_finished_work_under_another_name(name, data, here, monkeypatch):
     before = names(data)
 

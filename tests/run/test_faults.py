@@ -144,7 +144,8 @@ def test_a_worker_with_other_software_that_joins_later_ends_the_run(data, tmp_pa
     other = tmp_path / "other.py"
     other.write_text(
         "from streampca.sweep import environment\nenvironment.environment.cache_clear()\n"
-        "environment.np = type('np', (), {'__version__': '1.0'})\n"
+        "real = environment.np.show_config\n"
+        "environment.np = type('np', (), {'__version__': '1.0', 'show_config': real})\n"
     )
     with scheduler(tmp_path) as (_, address), worker(address, "--preload", str(slow_partitions)):
         driver = started(tmp_path, configured(tmp_path, data, address))

@@ -1,4 +1,4 @@
-"""Dual probabilistic PCA: the same model read the other way round, over latent points instead of weights."""
+"""The `DualPPCA` estimator: probabilistic PCA over latent points instead of weights."""
 
 from __future__ import annotations
 
@@ -29,18 +29,17 @@ class DualPPCA(Estimator):
     Both matrices have the same non-zero eigenvalues up to n / d, and the eigenvectors of the one are the scores of the
     other: the columns of Z span the same space as the scores of `PPCA` and `PCA`, and differ from them in length alone.
 
-    Read so, every feature is a function of the latent point, drawn from a Gaussian process with the linear kernel
+    Every feature is then a function of the latent point, drawn from a Gaussian process with the linear kernel
     k(z, z') = z'z + s2 [z = z']: its values at the n points have the covariance Z Z' + s2 I. `inverse_transform` is the
-    mean of that process at new points. Another kernel in its place makes the functions curved: the Gaussian process
-    latent variable model.
+    mean of that process at new points. Other kernels give the Gaussian process latent variable model.
 
-    Centring takes one of the n dimensions: likelihood and noise are those of the other n - 1.
+    Centring removes one of the n dimensions: likelihood and noise are those of the other n - 1.
 
     Parameters
     ----------
     n_components : int or None
-        Latent dimensions, at most min(n_samples, n_features) - 1; None for as many as there can be. Missing values are
-        refused; missing genotypes stand at the mean.
+        Number of latent dimensions, at most min(n_samples, n_features) - 1, which is the default. Missing values raise
+        an error; missing genotypes are replaced by the mean.
     scale, solver, tol, memory_limit, random_state, progress
         As for `PCA`.
 
@@ -49,10 +48,11 @@ class DualPPCA(Estimator):
     latent_ : (n_samples, n_components) Z, along principal axes, longest first.
     eigenvalues_ : (n_components,) of Y Y' / d.
     noise_variance_ : s2, the mean of the other eigenvalues.
-    components_ : (n_components, n_features) the same unit rows as of `PCA`.
+    components_, explained_variance_ : as for `PCA`.
     mean_, scale_ : (n_features,); scale_ is None without scaling.
     log_likelihood_ : of all features.
-    certificate_, n_sweeps_ : as of `PCA`.
+    certificate_, converged_, advice_, notes_, n_sweeps_ : as for `PCA`.
+    result_ : xarray.Dataset of all this; its scores are the latent points.
 
     References
     ----------
@@ -92,13 +92,13 @@ class DualPPCA(Estimator):
         self.progress = progress
 
     def fit(self, X: Any, y: None = None, *, sample_dims: Sequence[str] | None = None) -> DualPPCA:  # noqa: ARG002
-        """Find the latent points of the samples of X: an array, a path, or anything that `open_source` takes.
+        """Fit the latent points of the samples of X: an array, a path, or anything that `open_source` takes.
 
         Parameters
         ----------
         X : samples x features.
         y : ignored.
-        sample_dims : dimensions of labelled data that make up the samples; the first one unless given.
+        sample_dims : dimensions of labelled data that make up the samples; the first one by default.
         """
         source = self._source(X, sample_dims, reset=True)
         options = DualPPCAOptions.of(self._parameters())
@@ -117,7 +117,7 @@ class DualPPCA(Estimator):
 
         Parameters
         ----------
-        X, y, sample_dims : as of `fit`.
+        X, y, sample_dims : as for `fit`.
         """
         self.fit(X, sample_dims=sample_dims)
         return scores_like(X, self._fitted.latent, self._source(X, sample_dims, reset=False))

@@ -1,4 +1,4 @@
-"""The `KernelPCA` estimator: nonlinear components by landmarks, for data that need not fit in memory."""
+"""The `KernelPCA` estimator: nonlinear components by landmarks."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from streampca.sweep.sweep import Sweeps, lazy_rows, one_blas_thread
 
 
 class KernelPCA(Transformer):
-    """Kernel principal component analysis by Nystrom landmarks, of data that need not fit in memory.
+    """Kernel principal component analysis by Nystrom landmarks, for data that need not fit in memory.
 
     PCA of phi(x) = K^(-1/2) k(x) for the kernel k(x) with m landmarks and K among them: mean and m x m covariance in
-    one sweep, then `eigh`. The matrix of all pairs of samples never exists. With as many landmarks as
-    samples it is exact.
+    one sweep, then `eigh`. The matrix of all pairs of samples is never formed. The result is exact if all samples are
+    landmarks.
 
-    Components are of unit length in feature space, and scores are projections on them, centred there. What the
-    landmarks miss is measured in the same sweep: `kept_trace_`, and a certificate for each component.
+    Components have unit length in feature space; scores are centred projections on them. The same sweep measures what
+    the landmarks miss: `kept_trace_`, and a certificate for each component.
 
     Parameters
     ----------
@@ -45,31 +45,29 @@ class KernelPCA(Transformer):
         Number of components, or None for all min(n_samples, n_landmarks).
     kernel : "rbf", "linear", "poly", "laplacian", "cosine", "sigmoid" or callable
         exp(-g |x - y|^2), x'y, (g x'y + c)^p, exp(-g |x - y|_1), x'y / |x||y|, tanh(g x'y + c); or a function of two
-        arrays (t x d, m x d) that gives all pairs (t x m), on a cluster one that can be pickled.
+        arrays (t x d, m x d) that returns the kernel of all pairs (t x m). A cluster needs one that can be pickled.
     gamma : float, "scale", "median" or None
         "scale" is 1 / (n_features * variance of all values). "median" is 1 / (2 s^2), s the median distance of two
-        samples (1 / s for laplacian). None is 1 / n_features. The first two are of up to 1,000 samples drawn evenly.
+        samples (1 / s for laplacian). None is 1 / n_features. The first two use up to 1,000 random samples.
     degree, coef0 : float
         p and c of poly and sigmoid.
     n_landmarks : int or "auto"
-        Landmarks m. "auto" takes as many as keep `target_trace` of the kernel's trace, as memory allows.
+        Number of landmarks m. "auto" chooses enough to keep `target_trace` of the kernel's trace, as memory allows.
     landmarks : "uniform", "kmeans", "leverage" or "fourier"
-        "uniform": samples drawn evenly, only the chunks that hold them are read. "kmeans": centres of k-means by
-        mini-batches, a sweep in all (three, where partitions are few). "leverage": samples drawn by their
-        ridge leverage, recursively, a sweep.
-        "fourier": no landmarks but m random Fourier features, of rbf and laplacian, for m too large for an m x m
-        matrix.
+        "uniform": random samples; only their chunks are read. "kmeans": centres of mini-batch k-means, one sweep (three
+        for few partitions). "leverage": samples drawn by their ridge leverage scores, recursively, one sweep.
+        "fourier": m random Fourier features instead, for rbf and laplacian, if an m x m matrix would be too large.
     target_trace : float
-        Share of the trace that n_landmarks="auto" is to keep.
+        Share of the trace to keep, for n_landmarks="auto".
     scale : None or "unit"
-        "unit" takes off the mean of each feature and divides by its standard deviation first; a sweep more.
+        "unit" standardises each feature first; one more sweep.
     missing : "error" or "mean"
-        What to do with NaN: refuse, or let it stand at its feature's mean; a sweep more.
+        Missing values (NaN): raise an error, or replace them by the mean of the feature, with one more sweep.
     fit_inverse_transform : bool
-        Learn the way back from scores to samples by ridge regression; a sweep more. Without it `inverse_transform` is
-        for linear and rbf kernels.
+        Learn the map from scores back to samples by ridge regression; one more sweep. Without it `inverse_transform`
+        supports linear and rbf kernels.
     alpha : float
-        Penalty of that regression.
+        Penalty of the ridge regression.
     memory_limit : str, int or None
         Limit on the memory that streampca adds to the process, as "600MB" or in bytes; half of the available memory by
         default.
@@ -80,23 +78,25 @@ class KernelPCA(Transformer):
 
     Attributes
     ----------
-    eigenvalues_ : (n_components,) of the centred kernel matrix of all samples, as scikit-learn gives them: never more
-        than the exact ones, except of Fourier features.
+    eigenvalues_ : (n_components,) of the centred kernel matrix of all samples, as in scikit-learn: never larger than
+        the exact ones, except for Fourier features.
     explained_variance_ : eigenvalues_ / (n_samples - 1).
     explained_variance_ratio_ : share of the variance in feature space, at least.
-    kept_trace_, kept_variance_ : share of the sum of k(x, x), and of the variance in feature space, that the landmarks
-        keep; of the latter at least. 1 where it is exact; not known for Fourier features (NaN).
-    certificate_ : (n_components,) bounds on |C v - lambda v| / lambda for the covariance C in feature space. For
-        Fourier features those of their own covariance.
-    estimated_error_ : (n_components,) how far exact eigenvalues may be above these, as a share of them, estimated by up
-        to 1,000 samples: mostly much less than the certificate says, but groups that are too rare to be among these are
-        not seen. Not known for Fourier features (NaN).
+    kept_trace_, kept_variance_ : share of the sum of k(x, x), and least share of the variance in feature space, that
+        the landmarks keep. 1 if exact; NaN for Fourier features.
+    certificate_ : (n_components,) bounds on |C v - lambda v| / lambda for the covariance C in feature space; for
+        Fourier features, of their own covariance.
+    estimated_error_ : (n_components,) relative distance of the exact eigenvalues above these, estimated from up to
+        1,000 samples: usually much smaller than the certificate, but blind to groups that are too rare to be among
+        these samples. NaN for Fourier features.
     landmarks_ : (n_landmarks_, n_features) in units of the data; for Fourier features the frequencies.
     weights_ : (n_landmarks_, n_components), v_i = sum_l weights_[l, i] phi(l).
-    gamma_ : the number that gamma stood for.
-    advice_ : what to know or do; empty where all is well.
-    n_sweeps_ : reads of all the data that `fit` took, not counting that of landmarks drawn evenly.
-    result_ : xarray.Dataset of all this; scores are in it after `fit_transform`.
+    gamma_ : value of gamma.
+    mean_, scale_ : (n_features,) of the inputs; scale_ is None without scaling.
+    converged_, advice_, notes_ : as for `PCA`.
+    n_components_, n_samples_ : number of components and samples.
+    n_sweeps_ : reads of all the data, without those of random samples.
+    result_ : xarray.Dataset of all this; includes scores after `fit_transform`.
 
     References
     ----------
@@ -156,23 +156,23 @@ class KernelPCA(Transformer):
         self.progress = progress
 
     def fit(self, X: Any, y: None = None, *, sample_dims: Sequence[str] | None = None) -> KernelPCA:  # noqa: ARG002
-        """Find the components of X: an array, a path, or anything that `open_source` takes but genotypes.
+        """Fit the components of X: an array, a path, or anything that `open_source` takes but genotypes.
 
         Parameters
         ----------
         X : samples x features.
         y : ignored.
-        sample_dims : dimensions of labelled data that make up the samples; the first one unless given.
+        sample_dims : dimensions of labelled data that make up the samples; the first one by default.
         """
         self._fit(self._source(X, sample_dims, reset=True))
         return self
 
     def fit_transform(self, X: Any, y: None = None, *, sample_dims: Sequence[str] | None = None) -> Any:  # noqa: ARG002
-        """Find the components and return the scores of X; one sweep more than `fit`.
+        """Fit the components and return the scores of X; one sweep more than `fit`.
 
         Parameters
         ----------
-        X, y, sample_dims : as of `fit`.
+        X, y, sample_dims : as for `fit`.
         """
         source = self._source(X, sample_dims, reset=True)
         sweeps = self._fit(source)
@@ -189,7 +189,7 @@ class KernelPCA(Transformer):
         return sweeps
 
     def transform(self, X: Any) -> Any:
-        """Return the scores of samples, new ones or those fitted; one sweep. Dask in, lazy Dask out.
+        """Return the scores of samples; one sweep. Dask in, lazy Dask out.
 
         Parameters
         ----------
@@ -214,7 +214,7 @@ class KernelPCA(Transformer):
 
         Parameters
         ----------
-        X : samples x components, as `transform` gives them.
+        X : samples x components, as `transform` returns them.
         """
         check_is_fitted(self)
         if is_labelled(X):
@@ -223,9 +223,7 @@ class KernelPCA(Transformer):
 
     def _restored(self, scores: Array) -> Array:
         if scores.ndim != 2 or scores.shape[1] != self.n_components_:
-            raise InputError(
-                f"scores of shape {scores.shape} cannot be mapped back; give samples x {self.n_components_} components"
-            )
+            raise InputError(f"scores must be samples x {self.n_components_} components, got shape {scores.shape}")
         dtype = np.result_type(scores.dtype, np.float32)
         samples = np.empty((len(scores), len(self._fitted.mean)), dtype)
         with one_blas_thread:
@@ -237,7 +235,7 @@ class KernelPCA(Transformer):
     def denoise(self, X: Any) -> Any:
         """Return samples denoised: pre-images of their projections on the components; one sweep.
 
-        A fixed point is looked for from the sample itself. `streampca denoise` writes them to a store as they come.
+        The fixed point iteration starts from the sample itself. `streampca denoise` writes to a store instead.
 
         Parameters
         ----------
@@ -252,7 +250,7 @@ class KernelPCA(Transformer):
         return samples_like(X, np.concatenate(pieces), source)
 
     def __sklearn_tags__(self) -> Any:
-        """Say which types are kept, and whether NaN is allowed."""
+        """Return the types that are kept, and whether NaN is allowed."""
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64"]
         tags.input_tags.allow_nan = self.missing == "mean"

@@ -1,7 +1,7 @@
-"""From scores back to samples: pre-images of points in feature space, and denoising by way of them.
+"""Pre-images: from scores in feature space back to samples, and denoising by them.
 
 A point of feature space, mean + sum_i z_i v_i, is a sum of landmarks, sum_l c_l phi(l) with
-c = weights z + mean_weights. It is rarely the image of any x: a pre-image is an x near to it, by
+c = weights z + mean_weights. It is rarely the image of an x; a pre-image is an x whose image is close to it:
 
 - ridge regression of samples on scores, learnt in one sweep (Bakir, Weston & Schoelkopf 2004), for any kernel;
 - the fixed point x = sum_l c_l k(x, l) l / sum_l c_l k(x, l) for rbf (Mika et al. 1999), from the landmarks alone;
@@ -30,15 +30,11 @@ if TYPE_CHECKING:
     from streampca.models.kernel_pca.record import KernelPCAFit
 
 
-# Rows that are scored or denoised at a time: their features stay near the cache.
-RESTORED_ROWS = 512
-# Landmarks whose scores the ridge map is built on, at most.
-MOST_ANCHORS = 1000
-# The fixed point is taken when a step is shorter than this, beside the width of the kernel; or after so many steps.
-SHORTEST_STEP = 1e-4
+RESTORED_ROWS = 512  # rows that are scored or denoised at once, so that their features stay in the cache
+MOST_ANCHORS = 1000  # landmarks that the ridge map is built on
+SHORTEST_STEP = 1e-4  # the fixed point has converged after a shorter step, relative to the width of the kernel
 MOST_STEPS = 200
-# Weights that add up to less than this share of their magnitudes point nowhere: the sample stays where it is.
-LEAST_WEIGHT = 1e-9
+LEAST_WEIGHT = 1e-9  # weights with a smaller sum, relative to their magnitudes, cancel: the sample is not moved
 
 
 @dataclass(frozen=True)
@@ -74,18 +70,18 @@ class RidgeSums:
 
 @dataclass(frozen=True)
 class RidgeStatistic(Statistic):
-    """What the ridge map is solved from, over a matrix of inputs."""
+    """Sums that determine the ridge map."""
 
     scores: Callable[[Array], Array]
     ridge: RidgeMap
 
     def zero(self, n_full: int) -> RidgeSums:
-        """Return sums of nothing."""
+        """Return empty sums."""
         q = len(self.ridge.anchors)
         return RidgeSums(np.zeros((q, q)), np.zeros((q, n_full)))
 
     def update(self, value: RidgeSums, A: Array, start: int) -> None:  # noqa: ARG002
-        """Add the rows of A, in float64: a small penalty needs the digits."""
+        """Add the rows of A, in float64: a small penalty requires it."""
         features = self.ridge.features(self.scores(A).astype(np.float64))
         value.gram += features.T @ features
         value.cross += features.T @ (A - self.ridge.offset)
@@ -101,7 +97,7 @@ class Scores:
 
     @classmethod
     def of(cls, map: FeatureMap, solution: KernelSolution, dtype: Any) -> Scores:
-        """Return what gives scores in a type."""
+        """Return the map to scores of a type."""
         centre, weights = solution.projection
         return cls(map, centre.astype(dtype), weights.astype(dtype))
 
@@ -117,7 +113,7 @@ class Scores:
 def fit_ridge(sweeps: Sweeps, map: FeatureMap, solution: KernelSolution, points: Array, alpha: float) -> RidgeMap:
     """Learn the map from scores to samples by ridge regression on anchors, the scores of some points; one sweep.
 
-    alpha is the penalty beside the sum over all samples, as scikit-learn has it: K_nq'K_nq + alpha K_qq.
+    alpha is the penalty relative to the sum over all samples, as in scikit-learn: K_nq'K_nq + alpha K_qq.
     """
     dtype = sweeps.matrix.dtype
     points = points[:MOST_ANCHORS].astype(dtype, copy=False)
@@ -127,7 +123,7 @@ def fit_ridge(sweeps: Sweeps, map: FeatureMap, solution: KernelSolution, points:
     d = points.shape[1]
     ridge = RidgeMap(gamma, anchors, np.zeros((len(anchors), d)), points.mean(axis=0, dtype=np.float64))
     sums, _ = sweeps.run(RidgeStatistic(scores, ridge), "pre-images")
-    # Solved in the span of the anchors, where the penalty is the identity.
+    # Solve in the span of the anchors, where the penalty is the identity.
     values, U = eigenpairs(kernel_matrix(Kernel("rbf", gamma), anchors))
     used = values > len(values) * np.finfo(np.float64).eps * values[-1]
     B = U[:, used] / np.sqrt(values[used])
@@ -138,8 +134,8 @@ def fit_ridge(sweeps: Sweeps, map: FeatureMap, solution: KernelSolution, points:
 
 
 def _gamma_of(anchors: Array) -> float:
-    """Return 1 / (2 s^2) for the median distance s of anchors; for the mean squared one, if most are the same."""
-    from scipy.spatial.distance import pdist
+    """Return 1 / (2 s^2) for the median distance s of anchors; s^2 is the mean square if most anchors coincide."""
+    from scipy.spatial.distance import pdist  # loaded only if a ridge map is learnt
 
     squares = pdist(anchors, "sqeuclidean")
     spread = float(np.median(squares)) or float(np.mean(squares))
@@ -147,7 +143,7 @@ def _gamma_of(anchors: Array) -> float:
 
 
 def check_invertible(found: KernelPCAFit) -> None:
-    """Refuse a model that has no way back to samples."""
+    """Raise `InputError` if a model has no pre-images."""
     name = found.kernel.name
     if found.ridge is None and (found.fourier or name not in ("linear", "rbf")):
         raise InputError(
@@ -157,11 +153,11 @@ def check_invertible(found: KernelPCAFit) -> None:
 
 
 def pre_images(found: KernelPCAFit, scores: Array, start: Array | None = None) -> Array:
-    """Return samples, centred and scaled as the inputs are, whose images are near to what the scores say.
+    """Return samples, centred and scaled as the inputs are, whose images are close to the points with these scores.
 
     Parameters
     ----------
-    start : (t, d) where the fixed point is looked for; near the landmark that fits best unless given.
+    start : (t, d) of the fixed point iteration; the best landmark by default.
     """
     if found.ridge is not None:
         return found.ridge(scores)
@@ -178,9 +174,9 @@ def pre_images(found: KernelPCAFit, scores: Array, start: Array | None = None) -
 
 
 def fixed_point(kernel: Kernel, points: Array, weights: Array, start: Array) -> Array:
-    """Return x = sum_l c_l k(x, l) l / sum_l c_l k(x, l) for each row c of weights, found by iterating from a start.
+    """Return x = sum_l c_l k(x, l) l / sum_l c_l k(x, l) for each row c of weights, by iteration from a start.
 
-    Where the weights cancel, a row stays where it is.
+    Rows whose weights cancel are not moved.
     """
     x = np.array(start)
     active = np.arange(len(x))
@@ -203,14 +199,14 @@ def fixed_point(kernel: Kernel, points: Array, weights: Array, start: Array) -> 
 
 @dataclass(frozen=True)
 class KernelDenoiser:
-    """What kernel PCA makes of rows of inputs: pre-images of their projections, in units of the data."""
+    """Denoises rows of inputs: pre-images of their projections, in units of the data."""
 
     found: KernelPCAFit
     scores: Scores
 
     @classmethod
     def of(cls, found: KernelPCAFit, dtype: Any) -> KernelDenoiser:
-        """Return what denoises tiles of a type."""
+        """Return a denoiser of tiles of a type."""
         ridge = found.ridge
         if ridge is not None:
             ridge = replace(ridge, anchors=ridge.anchors.astype(dtype), weights=ridge.weights.astype(dtype))
@@ -224,7 +220,7 @@ class KernelDenoiser:
 
 @dataclass(frozen=True)
 class LinearDenoiser:
-    """What PCA makes of rows that are centred and scaled: their projection on the components (k x d), restored."""
+    """Denoises rows that are centred and scaled: their projection on the components (k x d), in units of the data."""
 
     components: Array
     scaling: Scaling

@@ -1,4 +1,4 @@
-"""Kernel PCA as plain data: the fitted record, checks of the data, and scores."""
+"""Kernel PCA: checks of the data, the fitted record, and scores."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def check_kernel_data(source: Source, options: KernelPCAOptions) -> None:
     n, _ = source.shape
     if source.is_genotypes:
         raise InputError(
-            f"{source.name}: kernel PCA takes samples one by one, which genotypes are not stored by; fit it to "
-            "their scores: `streampca pca` first, then `streampca kpca NAME.pca.zarr/scores`"
+            f"{source.name}: kernel PCA reads samples one by one, but genotypes are stored by variant; fit it to their "
+            "scores: `streampca pca` first, then `streampca kpca NAME.pca.zarr/scores`"
         )
     if n < 2:
         raise InputError(f"{source.name}: kernel PCA needs at least 2 samples, got n_samples = {n}")
@@ -68,17 +68,18 @@ def first_count(options: KernelPCAOptions, n: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class KernelPCAFit(Fitted):
-    """Components in feature space, with all that is known of them.
+    """Fitted components in feature space.
 
     Attributes
     ----------
-    kernel : with its parameters as numbers.
+    kernel : with its parameters.
     points : (m, d) landmarks, or (m / 2, d) random frequencies, centred and scaled as the inputs are.
     fourier : whether points are frequencies.
     solution : weights, eigenvalues, certificates.
     scaling : of the inputs.
-    missed : largest variance along any one direction that the landmarks miss, estimated by a sample.
-    ridge : map from scores back to samples, if asked for.
+    missed : largest variance along one direction that the landmarks miss, estimated from a sample.
+    ridge : map from scores back to samples, if learnt.
+    others : as for `Fitted`.
     """
 
     kernel: Kernel
@@ -92,7 +93,7 @@ class KernelPCAFit(Fitted):
 
     @property
     def map(self) -> FeatureMap:
-        """What makes features of samples."""
+        """The map from samples to features."""
         return FourierMap(self.points) if self.fourier else LandmarkMap(self.kernel, self.points)
 
     @property
@@ -163,7 +164,7 @@ class KernelPCAFit(Fitted):
 
     @property
     def estimated_error(self) -> Array:
-        """How far an exact eigenvalue may be above the one found, as a share of it; estimated by a sample."""
+        """Relative distance of the exact eigenvalues above these, estimated from a sample."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(self.solution.values > 0, self.missed / self.solution.values, np.inf)
 
@@ -175,7 +176,7 @@ class KernelPCAFit(Fitted):
 
 @dataclass(frozen=True)
 class _Checked:
-    """A sink that refuses what is no number."""
+    """A sink that checks for overflow."""
 
     sink: Callable[[int, Array], None]
 
@@ -186,7 +187,7 @@ class _Checked:
 def kernel_scores(
     found: KernelPCAFit, sweeps: Sweeps, check: bool = False, sink: Callable[[int, Array], None] | None = None
 ) -> Array:
-    """Sweep for the scores of the samples of a matrix of inputs; into the sink, if given."""
+    """Sweep for the scores of samples; into the sink, if given."""
     dtype = sweeps.matrix.dtype
     scores = Scores.of(found.map, found.solution, dtype)
     pieces, _ = sweeps.run(RowsOf(scores, sink and _Checked(sink), RESTORED_ROWS), "scores", check)
@@ -194,9 +195,9 @@ def kernel_scores(
 
 
 def finite_scores(scores: Array) -> Array:
-    """Return scores, or refuse those that overflow."""
+    """Return scores; raise `InputError` if they overflow."""
     if not np.isfinite(scores).all():
-        raise InputError("the kernel overflows on some of these samples, much larger than those fitted; leave them out")
+        raise InputError("the kernel overflows on samples that are much larger than the fitted ones; exclude them")
     return scores
 
 

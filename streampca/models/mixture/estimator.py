@@ -1,4 +1,4 @@
-"""The `MixtureOfPPCA` estimator: local principal components, one set for each cluster of samples."""
+"""The `MixtureOfPPCA` estimator: local principal components, one set per cluster."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class MixtureOfPPCA(DensityMixin, Estimator):  # type: ignore[misc]
     """Mixture of probabilistic principal component analysers, for data that need not fit in memory.
 
     x | c ~ N(mu_c, W_c W_c' + s2_c I) with weights pi_c: clusters, each with principal axes of its own. Fitted by exact
-    EM, one sweep an iteration, from means drawn by k-means++ (about a sweep each). The log-likelihood never falls, but
-    where a component that emptied begins anew. EM finds the optimum near its start: compare `log_likelihoods_` of
+    EM, one sweep per iteration, from means drawn by k-means++ (about one sweep each). The log-likelihood never
+    decreases, unless an empty cluster is restarted. EM converges to a local optimum: compare `log_likelihood_` for
     several values of random_state.
 
     Parameters
@@ -37,11 +37,11 @@ class MixtureOfPPCA(DensityMixin, Estimator):  # type: ignore[misc]
     scale : None or "unit"
         "unit" divides each feature by its standard deviation (n - 1) over all samples.
     tol : float
-        EM stops when an iteration raises the mean log-likelihood of a sample by no more than this, and changes no
-        weight by more than this, no mean by more than this share of the deviation of its component, and no covariance
-        by more than this share of itself.
+        EM stops when an iteration increases the mean log-likelihood per sample by at most this, and changes no weight
+        by more than this, no mean by more than this share of the deviation of its cluster, and no covariance by more
+        than this share of itself.
     max_iter : int
-        Iterations after which it stops anyway; `advice_` then says so.
+        Maximum number of iterations.
     memory_limit : str, int or None
         Limit on the memory that streampca adds to the process, as "600MB" or in bytes; half of the available memory by
         default.
@@ -113,7 +113,7 @@ class MixtureOfPPCA(DensityMixin, Estimator):  # type: ignore[misc]
         ----------
         X : samples x features.
         y : ignored.
-        sample_dims : dimensions of labelled data that make up the samples; the first one unless given.
+        sample_dims : dimensions of labelled data that make up the samples; the first one by default.
         """
         options = MixtureOptions.of(self._parameters())
         source = self._source(X, sample_dims, reset=True)
@@ -186,7 +186,7 @@ class MixtureOfPPCA(DensityMixin, Estimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        n_samples : how many.
+        n_samples : number of samples.
         """
         check_is_fitted(self)
         if not isinstance(n_samples, (int, np.integer)) or n_samples < 1:

@@ -1,4 +1,4 @@
-"""The `PCR` estimator: principal component regression over data of any size, with its cross-validation."""
+"""The `PCR` estimator: principal component regression with cross-validation."""
 
 from __future__ import annotations
 
@@ -31,45 +31,45 @@ class PCR(RegressorMixin, Estimator):  # type: ignore[misc]
 
         y = a + c'gamma + z_m'beta_m + error,   z_m = V_m'x,   beta = V_m beta_m
 
-    for x centred (and scaled) and covariates c, if any. How many components are used, m, is chosen for each target by
-    k-fold cross-validation among 0 .. n_components: each fold's training set has its own mean and components, as if
-    fitted alone, but all come from the same sweeps. Few features or few samples take one sweep or two in all; where
-    both are many, as many as block Lanczos takes for the slowest training set, and one or two more.
+    for x centred (and scaled) and covariates c, if any. The number of components m is chosen for each target by
+    cross-validation among 0 .. n_components: the training set of each fold has its own mean and components, as if
+    fitted alone, but all come from the same sweeps. Few features or few samples take one or two sweeps in all; larger
+    data take those of block Lanczos for the slowest training set, and one or two more.
 
-    Scales of features (and means that missing values stand at) are those of all samples: they do not know y.
+    Scales of features (and means that replace missing values) are those of all samples: they do not depend on y.
 
     Parameters
     ----------
     n_components : int or None
-        Most components that may be used; None for 20, or as many as there can be. With cv=0 all of them are used.
-        Components without variance never are.
+        Maximum number of components; None for 20, or fewer if there are fewer. With cv=0 all are used, except
+        components without variance.
     cv : int or None
-        Folds, shuffled by random_state; 0 or None for none.
+        Number of random folds; 0 or None for no cross-validation.
     scale, missing, memory_limit, progress
         As for `PCA`.
     solver : "auto", "covariance", "gram" or "krylov"
         As for `PCA`.
     tol : float
-        Largest certificate allowed. What the default asks for is handled in float64.
+        Largest certificate allowed. The default requires float64 tiles.
     random_state : int, RandomState or None
         Seed of the folds and of the random start of "krylov".
 
     Attributes
     ----------
-    coef_ : (n_features,) or (n_targets, n_features), in units of the data. Where y has one dimension, this and all that
-        follows is without that of the targets.
+    coef_ : (n_features,) or (n_targets, n_features), in units of the data. If y has one dimension, this and the
+        following attributes have no axis of targets.
     intercept_, covariate_coef_ : (n_targets,), (n_targets, n_covariates).
-    n_components_ : (n_targets,) components used.
+    n_components_ : (n_targets,) number of components used.
     score_coef_ : (n_targets, k) coefficients of the scores, zero beyond n_components_.
-    cv_mse_, cv_mse_deviation_ : (n_targets, k + 1) mean over the folds of the mean squared error of samples left out,
+    cv_mse_, cv_mse_deviation_ : (n_targets, k + 1) mean over the folds of the mean squared error of held-out samples,
         for m = 0 .. k components, and its standard error; None without folds. The smallest is chosen.
-    cv_r2_ : (n_targets, k + 1) 1 - squared errors of samples left out / squares about the mean; None without folds.
-    r2_ : (n_targets, k + 1) share of the variance of y explained in the samples fitted.
-    folds_ : (n_samples,) fold of each sample, -1 for those with missing targets or covariates, which are not used.
-    components_, explained_variance_, explained_variance_ratio_, certificate_ : as of `PCA`, of the samples used.
+    cv_r2_ : (n_targets, k + 1) 1 - squared errors of held-out samples / squares about the mean; None without folds.
+    r2_ : (n_targets, k + 1) share of the variance of y explained in the fitted samples.
+    folds_ : (n_samples,) fold of each sample, -1 for unused samples, with missing targets or covariates.
+    components_, explained_variance_, explained_variance_ratio_, certificate_ : as for `PCA`, of the used samples.
     mean_, scale_ : (n_features,) of all samples; scale_ is None without scaling.
-    converged_, advice_, n_sweeps_ : as of `PCA`.
-    result_ : xarray.Dataset of all this, labelled as the data were.
+    converged_, advice_, notes_, n_samples_, n_sweeps_ : as for `PCA`, of the used samples.
+    result_ : xarray.Dataset of all this, labelled like the data.
 
     Examples
     --------
@@ -112,7 +112,7 @@ class PCR(RegressorMixin, Estimator):  # type: ignore[misc]
     def fit(
         self, X: Any, y: Any, covariates: Any = None, *, folds: Any = None, sample_dims: Sequence[str] | None = None
     ) -> PCR:
-        """Fit y, of one or more targets, on the components of X.
+        """Fit the regression of y, of one or more targets, on the components of X.
 
         Parameters
         ----------
@@ -120,10 +120,10 @@ class PCR(RegressorMixin, Estimator):  # type: ignore[misc]
         y : (n_samples,) or (n_samples, n_targets). A sample with NaN here or in the covariates is not used.
         covariates : (n_samples,) or (n_samples, n_covariates), which are always in the regression.
         folds : (n_samples,) the fold of each sample, from 0 on, or -1 not to use it; instead of `cv` folds at random.
-        sample_dims : dimensions of labelled data that make up the samples; the first one unless given.
+        sample_dims : dimensions of labelled data that make up the samples; the first one by default.
         """
         if y is None:
-            raise InputError("PCR requires y to be passed, but the target y is None; give a number for each sample")
+            raise InputError("PCR requires y to be passed, but the target y is None; give a number per sample")
         source = self._source(X, sample_dims, reset=True)
         targets = Targets.of(y, covariates, folds, source.shape[0])
         options = PCROptions.of(self._parameters())

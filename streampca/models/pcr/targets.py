@@ -1,4 +1,4 @@
-"""What a principal component regression is asked for: targets, covariates, folds; checked before anything is read."""
+"""Targets, covariates and folds of a principal component regression, checked before any data are read; its plan."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DEFAULT_COMPONENTS = 20
 
 @dataclass(frozen=True)
 class Targets:
-    """What is known of the samples beside their features.
+    """Targets and covariates of the samples.
 
     Attributes
     ----------
@@ -44,41 +44,41 @@ class Targets:
 
     @classmethod
     def of(cls, y: Any, covariates: Any = None, folds: Any = None, n_samples: int | None = None) -> Targets:
-        """Check arrays, and name their columns y1, y2 and c1, c2 unless they have names."""
+        """Check arrays; columns without names are y1, y2 and c1, c2."""
         Y, names = columns_of(y, "y", "y")
         n = len(Y) if n_samples is None else n_samples
         C, others = (np.empty((n, 0)), ()) if covariates is None else columns_of(covariates, "covariates", "c")
         for what, given in (("y", Y), ("covariates", C), *([] if folds is None else [("folds", np.asarray(folds))])):
             if len(given) != n:
-                raise InputError(f"{what} has {len(given)} rows for {n} samples; give one for each")
+                raise InputError(f"{what} has {len(given)} rows for {n} samples; give one per sample")
         if folds is not None and (np.ndim(folds) != 1 or np.asarray(folds).dtype.kind not in "iu"):
-            raise InputError("folds must be one whole number for each sample: its fold, or -1 for none")
+            raise InputError("folds must be one integer per sample: its fold, or -1 for none")
         folds = None if folds is None else np.asarray(folds, np.int64)
         return cls(Y, C, names, others, folds, one_target=np.asarray(y).ndim == 1)
 
     def take(self, chosen: Array) -> Targets:
-        """Return those of some samples."""
+        """Return the targets of some samples."""
         folds = None if self.folds is None else self.folds[chosen]
         return replace(self, y=self.y[chosen], covariates=self.covariates[chosen], folds=folds)
 
     @property
     def complete(self) -> Array:
-        """Tell which samples have all targets and covariates, and a fold if these are given."""
+        """Mask of the samples that have all targets and covariates, and a fold if folds are given."""
         known = np.isfinite(self.y).all(axis=1) & np.isfinite(self.covariates).all(axis=1)
         return np.asarray(known if self.folds is None else known & (self.folds >= 0))
 
 
 def columns_of(values: Any, what: str, letter: str) -> tuple[Array, tuple[str, ...]]:
-    """Return numbers as columns, and the names that these have."""
+    """Return numbers as columns, and the names of the columns."""
     names = getattr(values, "columns", None)
     if names is None and isinstance(getattr(values, "name", None), str):
         names = [values.name]
     try:
         array = np.asarray(values, np.float64)
     except (ValueError, TypeError) as error:
-        raise InputError(f"{what} must be numbers, one row for each sample") from error
+        raise InputError(f"{what} must be numbers, one row per sample") from error
     if array.ndim not in (1, 2):
-        raise InputError(f"{what} has {array.ndim} dimensions; give one number, or one row, for each sample")
+        raise InputError(f"{what} has {array.ndim} dimensions; give one number or one row per sample")
     array = array.reshape(len(array), -1)
     if np.isinf(array).any():
         raise InputError(
@@ -90,12 +90,12 @@ def columns_of(values: Any, what: str, letter: str) -> tuple[Array, tuple[str, .
 
 
 def pca_options(options: PCROptions) -> PCAOptions:
-    """Return what the components have in common with PCA."""
+    """Return the options that the components share with PCA."""
     return PCAOptions.of({**dict(options), "n_components": None})
 
 
 def design_of(options: PCROptions, targets: Targets, n_features: int) -> Design:
-    """Check targets, covariates and folds; draw the folds; find how many components there can be."""
+    """Check targets and covariates, draw the folds, and check the number of components."""
     used = targets.complete
     n = int(used.sum())
     if n < 3:
@@ -110,14 +110,14 @@ def design_of(options: PCROptions, targets: Targets, n_features: int) -> Design:
     most = int(min(n_features, smallest - 1 - c))
     if most < 1:
         raise InputError(
-            f"the smallest training set has {smallest} samples, which is too few for an intercept, {c} covariates "
-            "and a component; give more samples, or fewer folds or covariates"
+            f"the smallest training set has {smallest} samples, too few for an intercept, {c} covariates and a "
+            "component; give more samples, or fewer folds or covariates"
         )
     k = min(DEFAULT_COMPONENTS, most) if options.n_components is None else options.n_components
     if k > most:
         raise InputError(
-            f"n_components={k} cannot be used: with {n_features} features, {smallest} samples in the smallest "
-            f"training set, an intercept and {c} covariates it is {most} at most"
+            f"n_components must be at most {most} for {n_features} features, {smallest} samples in the smallest "
+            f"training set, an intercept and {c} covariates, got {k}"
         )
     others = np.hstack([targets.covariates, targets.y])
     varies = (others[used] != others[used][0]).any(axis=0)
@@ -127,7 +127,7 @@ def design_of(options: PCROptions, targets: Targets, n_features: int) -> Design:
 
 
 def _folds(options: PCROptions, targets: Targets, used: Array) -> tuple[Array, int]:
-    """Return the fold of each sample, and how many there are: as given, or shuffled and cut as evenly as can be."""
+    """Return the fold of each sample and the number of folds: as given, or random folds of nearly equal size."""
     n = int(used.sum())
     folds = np.where(used, 0, -1)
     if targets.folds is not None:
@@ -137,12 +137,12 @@ def _folds(options: PCROptions, targets: Targets, used: Array) -> tuple[Array, i
         folds = np.where(used, targets.folds, -1)
         empty = sorted(set(range(n_folds)) - set(folds[used].tolist()))
         if n_folds < 2 or empty:
-            which = f"fold {empty[0]} has no samples that are used" if empty else "there is one fold only"
-            raise InputError(f"{which}; number the folds from 0 on, 2 or more, none of them empty")
+            which = f"fold {empty[0]} has no used samples" if empty else "there is only one fold"
+            raise InputError(f"{which}; number at least 2 folds from 0, none of them empty")
         return folds, n_folds
     if options.cv > n:
         raise InputError(
-            f"cv={options.cv} folds need as many samples, {n} of n_samples = {len(used)} can be used; give fewer folds"
+            f"cv must be at most {n}, the number of used samples of n_samples = {len(used)}, got {options.cv}"
         )
     if options.cv:
         order = np.random.default_rng(options.random_state).permutation(n)

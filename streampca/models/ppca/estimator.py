@@ -1,4 +1,4 @@
-"""The `PPCA` and `FactorAnalysis` estimators: latent factors with their likelihood, over data of any size."""
+"""The `PPCA` and `FactorAnalysis` estimators."""
 
 from __future__ import annotations
 
@@ -95,8 +95,8 @@ class _LatentModel(Transformer):
     def posterior(self, X: Any) -> tuple[Array, Array]:
         """Return mean (n, k) and covariance (n, k, k) of z of each sample: M_n^-1 W'(x - mu) / s2, and M_n^-1.
 
-        M_n = I + W'W / s2 over the features that the sample has: one with few values has a wide posterior, one with
-        none has the prior, mean zero and covariance I.
+        M_n = I + W'W / s2 over the observed features: a sample with few values has a wide posterior, one without values
+        the prior, with mean zero and covariance I.
 
         Parameters
         ----------
@@ -111,7 +111,7 @@ class _LatentModel(Transformer):
         return posterior.mean, np.broadcast_to(covariance, (len(posterior.mean), k, k)).copy()
 
     def score_samples(self, X: Any) -> Array:
-        """Return the log-likelihood of the values that each sample has; of the scaled features, if scaled.
+        """Return the log-likelihood of the observed values of each sample; of the scaled features, if scaled.
 
         Parameters
         ----------
@@ -130,21 +130,21 @@ class _LatentModel(Transformer):
         return float(np.mean(self.score_samples(X)))
 
     def _infer(self, X: Any) -> tuple[Known, Array, Source]:
-        """Return what is known of the samples in X, their log-likelihood, and X as it was opened."""
+        """Return the posterior of the samples of X, their log-likelihood, and X as it was opened."""
         check_is_fitted(self)
         opened = self._source(X, None, reset=False)
         posterior, likelihood = self._known(*self._part(opened))
         return posterior, likelihood, opened
 
     def _part(self, source: Source) -> tuple[Source, PPCAFit]:
-        """Return the features of a source that were fitted, and the model of these; of genotypes by id and alleles."""
+        """Return the fitted features of a source and the model of these; genotypes are matched by id and alleles."""
         if not self._fitted.genotypes:
             return source, self._fitted
         genotypes, match = self._matched(source)
         return genotypes.take(features=match.new), self._fitted.matching(match)
 
     def _known(self, source: Source, fitted: PPCAFit) -> tuple[Known, Array]:
-        """Return what is known of samples by a model, and their log-likelihood."""
+        """Return the posterior of samples, and their log-likelihood."""
         missing = "model" if fitted.genotypes else self.missing
         posterior, likelihood, _ = infer_posterior(source, fitted, missing, self.memory_limit, self.progress or silent)
         return posterior, likelihood
@@ -154,7 +154,7 @@ class _LatentModel(Transformer):
 
         Parameters
         ----------
-        X : samples x components, as `transform` gives them.
+        X : samples x components, as `transform` returns them.
         """
         check_is_fitted(self)
         if is_labelled(X):
@@ -162,13 +162,13 @@ class _LatentModel(Transformer):
         return self._fitted.expected(X if is_dask(X) else np.asarray(X))
 
     def reconstruct(self, X: Any, *, projection: str = "posterior") -> Any:
-        """Return each sample as the model sees it, in units of the data.
+        """Return the reconstruction of each sample, in units of the data.
 
-        By the posterior, W <z> + mu, or by the nearest point of the subspace: the two differ. The posterior mean <z> =
-        (W'W + s2 I)^-1 W'(x - mu) is drawn towards zero, for part of the distance from mu is noise: along axis i by the
-        factor w_i^2 / (w_i^2 + s2). It is the better guess of what the sample would be without its noise, and so of
-        values that are missing. The orthogonal projection, the limit of s2 to 0, W (W'W)^-1 W'(x - mu) + mu, is nearest
-        to the sample as it is: it is what PCA gives, and has the least squared error. Both lie in the same subspace.
+        By the posterior, W <z> + mu, or by the nearest point of the subspace. The posterior mean <z> = (W'W + s2 I)^-1
+        W'(x - mu) is shrunk towards zero, because part of the distance from mu is noise: along axis i by the factor
+        w_i^2 / (w_i^2 + s2). It estimates the sample without its noise, and missing values. The orthogonal projection,
+        the limit of s2 to 0, W (W'W)^-1 W'(x - mu) + mu, is that of PCA, with the least squared error. Both are in the
+        same subspace.
 
         Parameters
         ----------
@@ -176,7 +176,7 @@ class _LatentModel(Transformer):
         projection : "posterior" or "orthogonal".
         """
         if projection not in ("posterior", "orthogonal"):
-            raise InputError(f"projection={projection!r} is not known; use 'posterior' or 'orthogonal'")
+            raise InputError(f"projection must be posterior or orthogonal, got {projection!r}")
         check_is_fitted(self)
         source, fitted = self._part(self._source(X, None, reset=False))
         seen = fitted.without_noise() if projection == "orthogonal" else fitted
@@ -184,10 +184,10 @@ class _LatentModel(Transformer):
         return samples_like(X, np.asarray(fitted.expected(posterior.mean)), source)
 
     def impute(self, X: Any) -> Any:
-        """Return X with each missing value at its mean given the values that its sample has; others as they are.
+        """Return X with each missing value replaced by its mean given the observed values of its sample.
 
-        For arrays that fit in memory; `streampca impute` and `results.impute_to_store` write to a store. Of genotypes,
-        the variants that were fitted, as counts from 0 to 2 of the allele that X counts.
+        For arrays that fit in memory; `streampca impute` writes to a store. For genotypes, the fitted variants, as
+        counts from 0 to 2 of the allele that X counts.
 
         Parameters
         ----------
@@ -195,7 +195,7 @@ class _LatentModel(Transformer):
         """
         check_is_fitted(self)
         if self.missing != "model":
-            raise InputError("missing='error' allows no missing values to impute; use missing='model'")
+            raise InputError("the model was fitted with missing='error'; use missing='model' to impute")
         source, fitted = self._part(self._source(X, None, reset=False))
         posterior, _ = self._known(source, fitted)
         filled = fitted.expected(posterior.mean)
@@ -209,7 +209,7 @@ class _LatentModel(Transformer):
 
         Parameters
         ----------
-        n_samples : how many.
+        n_samples : number of samples.
         random_state : int, RandomState, or None for other samples each time.
         """
         check_is_fitted(self)
@@ -249,7 +249,7 @@ class _LatentModel(Transformer):
         self.log_likelihoods_ = np.array(self._fitted.log_likelihoods)
 
     def __sklearn_tags__(self) -> Any:
-        """Say which types are kept, and that NaN is allowed."""
+        """Return the types that are kept, and whether NaN is allowed."""
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         tags.input_tags.allow_nan = self.missing == "model"
@@ -273,39 +273,38 @@ def _block_means(block: Array, *, fitted: PPCAFit, missing: str) -> Array:
 
 
 class PPCA(_LatentModel):
-    """Probabilistic principal component analysis of data that need not fit in memory, and may have gaps.
+    """Probabilistic principal component analysis of data that need not fit in memory, with missing values.
 
     x = W z + mu + noise,  z ~ N(0, I),  noise ~ N(0, s2 I):  x ~ N(mu, W W' + s2 I), by maximum likelihood
 
     Complete data have a closed form: W = V (L - s2 I)^1/2 from the k leading eigenvalues of the covariance (1 / n), and
-    s2 the mean of all others, which the trace gives. Of data with gaps, the likelihood is that of the values that are
-    there: missing ones are not filled in, they are left out, and EM finds the maximum (`streampca.solvers.em.loop`), a
-    sweep for each iteration.
+    s2 the mean of all others, which follows from the trace. With missing values, the likelihood is that of the observed
+    values, and EM maximises it (`streampca.solvers.em.loop`) with one sweep per iteration.
 
     Parameters
     ----------
     n_components : int, "auto" or None
-        Number of components, at most min(n_samples, n_features) - 1; "auto" chooses it by `criterion`; None takes as
-        many as there can be, 10 of genotype files.
+        Number of components, at most min(n_samples, n_features) - 1; "auto" chooses it by `criterion`; None is the
+        maximum, 10 for genotype files.
     method : "auto", "closed" or "em"
-        "auto" is "closed" for complete data, "em" for data with gaps.
+        "auto" is "closed" for complete data, "em" for missing values.
     scale : "auto", None, "unit" or "patterson"
-        As for `PCA`; "unit" is the standard deviation of the values that are there.
+        As for `PCA`; "unit" is the standard deviation of the observed values.
     missing : "model" or "error"
-        "model" leaves NaN, and missing genotypes, out of the likelihood; "error" refuses them.
+        "model" excludes NaN, and missing genotypes, from the likelihood; "error" raises an error.
     criterion : "auto", "evidence", "bic" or "heldout"
-        For n_components="auto": Minka's evidence; the Bayesian information criterion; or the likelihood of a twentieth
-        of the values that is left out, given the others, which also does for data with gaps. "auto" is "evidence" for
-        complete data of more samples than features, else "heldout".
+        For n_components="auto": Minka's evidence; the Bayesian information criterion; or the likelihood of a held-out
+        twentieth of the values, given the others, which also supports missing values. "auto" is "evidence" for complete
+        data with more samples than features, else "heldout".
     solver : str
-        Of the principal components that it starts from, as for `PCA`.
+        Solver of the principal components that the fit starts from, as for `PCA`.
     tol : float
-        Of EM: the sine of the angle that the last iteration may still turn the subspace by. Of the components that it
-        starts from: the largest certificate allowed.
+        EM stops when an iteration turns the subspace by less than this (sine of the angle). Also the largest
+        certificate of the components that the fit starts from.
     max_iter : int
-        Iterations of EM, each one sweep.
+        Maximum number of EM iterations, one sweep each.
     accelerate : bool
-        Let EM expand its parameters and extrapolate: fewer sweeps to the same answer. The likelihood never falls.
+        Parameter expansion and extrapolation: fewer sweeps to the same result. The likelihood never decreases.
     memory_limit, random_state, progress
         As for `PCA`.
 
@@ -314,9 +313,11 @@ class PPCA(_LatentModel):
     components_ : (n_components, n_features), principal axes, orthonormal rows, the largest entry of each positive.
     explained_variance_, explained_variance_ratio_ : (n_components,) |w_i|^2 + s2, with 1 / n, and their share of all.
     noise_variance_ : s2.
-    mean_, scale_ : (n_features,); the mean of a feature with gaps is that of the model, not of the values there are.
-    log_likelihood_, loglike_ : of all samples; and after each iteration.
-    method_, n_iter_, n_sweeps_, converged_, advice_, notes_ : what was done, and what to know or do.
+    mean_, scale_ : (n_features,); the mean of a feature with missing values is that of the model, not of the observed
+        values.
+    log_likelihood_, log_likelihoods_ : of all samples, at the end and after each iteration.
+    method_, n_iter_, n_sweeps_, converged_, advice_, notes_ : how the model was fitted; the others as for `PCA`.
+    certificate_ : (n_components,) of the principal components of a closed form; None after EM.
     choice_ : criterion, candidates and values, after n_components="auto".
     result_ : xarray.Dataset of all this.
 
@@ -364,14 +365,14 @@ class PPCA(_LatentModel):
 
 
 class FactorAnalysis(_LatentModel):
-    """Factor analysis of data that need not fit in memory, and may have gaps.
+    """Factor analysis of data that need not fit in memory, with missing values.
 
     x = W z + mu + noise,  z ~ N(0, I),  noise ~ N(0, psi_j) in feature j:  x ~ N(mu, W W' + diag(psi))
 
-    Unlike in probabilistic PCA each feature has noise of its own, so that what a feature does not share with others is
-    noise, however large; scaling features changes nothing but their units. There is no closed form: EM starts from the
-    principal components. Complete data of so few features that their covariance fits the memory limit take one sweep
-    in all; other data take one for each iteration.
+    Unlike in probabilistic PCA, each feature has its own noise variance, so that variance that a feature does not share
+    with others is noise; scaling features only changes their units. There is no closed form: EM starts from the
+    principal components. Complete data whose covariance fits the memory limit take one sweep in all; other data take
+    one per iteration.
 
     Parameters
     ----------
@@ -380,14 +381,16 @@ class FactorAnalysis(_LatentModel):
     criterion : "auto" or "heldout"
         For n_components="auto": the likelihood of held-out values.
     method : "auto" or "em"
-        "em" sweeps for each iteration, "auto" iterates on the covariance where it can.
+        "em" takes one sweep per iteration; "auto" iterates on the covariance if possible.
 
     Attributes
     ----------
     components_ : (n_components, n_features), the loadings W', rotated so that W' diag(1 / psi) W is diagonal.
     noise_variance_ : (n_features,) psi.
-    mean_, scale_, log_likelihood_, loglike_, n_iter_, n_sweeps_, converged_, advice_, notes_, choice_, result_ : as for
+    explained_variance_ : (n_components,) sums of squared loadings; explained_variance_ratio_ their share.
+    mean_, scale_, log_likelihood_, log_likelihoods_, n_iter_, n_sweeps_, converged_, advice_, notes_, choice_ : as for
         `PPCA`.
+    result_ : xarray.Dataset of all this.
 
     Examples
     --------

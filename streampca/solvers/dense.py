@@ -94,15 +94,9 @@ class Dense:
         moments = early or moments
         assert moments is not None
         trace = know_scaling(sweeps, moments)
-        matrix, scaling = sweeps.matrix, sweeps.matrix.known_scaling
-        S = symmetric(scatter)
-        kept = None if gram or not self.keep_scatter else _unscaled(S, scaling.scale if scaled else None)
-        # Entry by entry, scaling afterwards loses no digits.
-        if scaling.scale is not None and not scaled:
-            S /= scaling.scale[:, None]
-            S /= scaling.scale[None, :]
+        matrix = sweeps.matrix
+        S, kept = self._covariance(symmetric(scatter), sweeps, scaled)
         n = matrix.source.shape[0]
-        S /= n - 1
         values, vectors, following = leading_pairs(S, wanted, trace)
         rows = None
         if gram and wanted.certified and matrix.dtype != np.float64:
@@ -119,6 +113,18 @@ class Dense:
             probe=merging, chain=chain_of(matrix, Scatter()), rows=rows,
         )  # fmt: skip
 
+    def _covariance(self, S: Array, sweeps: Sweeps, scaled: bool) -> tuple[Array, Array | None]:
+        """Return S from the scatter, in place, and the scatter of unscaled features if it is kept."""
+        scale = sweeps.matrix.known_scaling.scale
+        keep = self.keep_scatter and sweeps.matrix.axis == 0
+        kept = _unscaled(S, scale if scaled else None) if keep else None
+        # Entry by entry, scaling afterwards loses no digits.
+        if scale is not None and not scaled:
+            S /= scale[:, None]
+            S /= scale[None, :]
+        S /= sweeps.matrix.source.shape[0] - 1
+        return S, kept
+
 
 def _unscaled(S: Array, scale: Array | None) -> Array:
     """Return a copy of the scatter in the units of the data."""
@@ -134,6 +140,7 @@ def leading_pairs(S: Array, wanted: Wanted, trace: float) -> tuple[Array, Array,
 
     For a fraction of the variance, the number asked for grows until their sum reaches it: only the trace is needed.
     """
+    # SciPy is slow to load, and other solvers do without it.
     from scipy.linalg import eigh
 
     N = len(S)

@@ -19,7 +19,7 @@ from streampca.errors import InputError, MissingValuesError
 from streampca.sources import Source
 from streampca.sources.filters import Filter
 from streampca.sources.scratch import scratch, scratch_like
-from streampca.sweep.missing import Gaps
+from streampca.sweep.missing import MissingEntries
 from streampca.sweep.scaling import Scaling, scale_of
 from streampca.sweep.statistics import LARGE_TILE_BYTES, MIN_TILE_LENGTH, Moments, Parts, centred_parts, own_means
 
@@ -90,9 +90,9 @@ class Defects:
 class Tile:
     """One tile: A (t x N) from row `start` of the block axis on; the moments it was centred by, if its own.
 
-    Of genotypes, `missing` counts the missing calls of each sample while the moments are not known yet. `gaps` are the
-    missing entries, where a statistic wants them; None if there are none. `exact` yields A part by part in float64;
-    A is complete once the last part was taken.
+    Of genotypes, `missing` counts the missing calls of each sample while the moments are not known yet. `entries` are
+    the missing entries, if a statistic wants them; None if there are none. `exact` yields A part by part in float64; A
+    is complete once the last part was taken.
     """
 
     start: int
@@ -101,8 +101,13 @@ class Tile:
     defects: Defects | None
     n_bytes: int
     missing: Array | None = None
-    gaps: Gaps | None = None
+    entries: MissingEntries | None = None
     exact: Parts | None = None
+
+    def transposed(self) -> Tile:
+        """Return the tile with A transposed; the missing entries are those of the transposed A already."""
+        exact = None if self.exact is None else ((columns, rows, B.T) for rows, columns, B in self.exact)
+        return replace(self, A=self.A.T, exact=exact)
 
 
 @dataclass(frozen=True)
@@ -170,15 +175,15 @@ class Matrix:
         return replace(self, scaling=scaling)
 
     def tiles(
-        self, start: int, stop: int, length: int, check: bool, gaps: bool = False, exact: bool = False
+        self, start: int, stop: int, length: int, check: bool, entries: bool = False, exact: bool = False
     ) -> Iterator[Tile]:
         """Yield the tiles of one partition, each valid until the next; count defects where `check` is set.
 
-        With `gaps` they come with their missing entries, for a matrix whose scaling is known and uses all features.
+        With `entries` they come with their missing entries, for a matrix whose scaling is known and uses all features.
         With `exact` they come part by part in float64, and are complete once the last part was taken.
         """
         if self.axis == 1 and self.source.packed:
-            yield from self._packed_tiles(start, stop, length, gaps, exact)
+            yield from self._packed_tiles(start, stop, length, entries, exact)
             return
         for slab_start in range(start, stop, self.slab_length):
             slab_stop = min(slab_start + self.slab_length, stop)
@@ -187,40 +192,42 @@ class Matrix:
             for i in range(0, slab_stop - slab_start, length):
                 j = min(i + length, slab_stop - slab_start)
                 raw = slab[i:j] if self.axis == 0 else slab[:, i:j]
-                yield self._tile(raw, slab_start + i, n_bytes, check, gaps, exact)
+                yield self._tile(raw, slab_start + i, n_bytes, check, entries, exact)
                 n_bytes = 0
 
-    def _tile(self, raw: Array, start: int, n_bytes: int, check: bool, with_gaps: bool, exact: bool) -> Tile:
+    def _tile(self, raw: Array, start: int, n_bytes: int, check: bool, with_entries: bool, exact: bool) -> Tile:
         """Return the tile of some of the values that were read."""
         columns = slice(0, raw.shape[1]) if self.axis == 0 else slice(start, start + raw.shape[1])
         may_miss = self.source.dtype.kind == "f" and (check or self.missing == "mean")
         T = scratch_like("tile", raw, self.dtype)
-        moments, parts, listed, of_samples = None, None, None, None
+        moments, parts, entries = None, None, None
         if self.scaling is None:
             moments, scaling, missing, parts = self._centred(raw, T, columns, may_miss, exact)
         else:
             scaling = self.scaling.take(columns)
-            scaling.apply(T, raw, slice(None))
-            missing = may_miss and not np.isfinite(T.sum())
-            if missing and with_gaps:
-                listed = Gaps.taken(T if self.axis == 0 else T.T)
-            elif missing:
-                T[np.isnan(T)] = 0
-        defects = None
+            missing, entries = self._scaled(raw, T, scaling, may_miss, with_entries)
+        defects, of_samples = None, None
         if missing and (check or self.missing == "error"):
             defects = Defects.of(raw, (start, 0) if self.axis == 0 else (0, start))
         if self.axis == 1:
-            if moments is not None and self.filter is not None:
-                of_samples = np.isnan(raw).sum(axis=1)
-            if scaling.scale is not None and np.isinf(scaling.scale).any():
-                used = np.isfinite(scaling.scale)
-                raw, T, scaling = raw[:, used], T[:, used], scaling.take(used)
+            of_samples = None if moments is None or self.filter is None else np.isnan(raw).sum(axis=1)
+            raw, T, scaling = _only_used(raw, T, scaling)
         if exact and parts is None:
             parts = centred_parts(raw, T, scaling.mean, scale=scaling.scale, missing=missing, whole_rows=self.axis == 0)
-        if self.axis == 0:
-            return Tile(start, T, moments, defects, n_bytes, gaps=listed, exact=parts)
-        turned = None if parts is None else ((columns, rows, D.T) for rows, columns, D in parts)
-        return Tile(start, T.T, moments, defects, n_bytes, of_samples, listed, turned)
+        tile = Tile(start, T, moments, defects, n_bytes, of_samples, entries, parts)
+        return tile if self.axis == 0 else tile.transposed()
+
+    def _scaled(
+        self, raw: Array, T: Array, scaling: Scaling, may_miss: bool, with_entries: bool
+    ) -> tuple[bool, MissingEntries | None]:
+        """Write a tile whose scaling is known; return whether entries are missing, and a list of them if asked for."""
+        scaling.apply(T, raw, slice(None))
+        missing = may_miss and not np.isfinite(T.sum())
+        if missing and with_entries:
+            return missing, MissingEntries.taken(T if self.axis == 0 else T.T)
+        if missing:
+            T[np.isnan(T)] = 0
+        return missing, None
 
     def _centred(
         self, raw: Array, T: Array, columns: slice, may_miss: bool, exact: bool
@@ -253,7 +260,7 @@ class Matrix:
             T /= scale.astype(T.dtype)
         return moments, Scaling(moments.mean, scale), missing, None
 
-    def _packed_tiles(self, start: int, stop: int, length: int, with_gaps: bool, with_exact: bool) -> Iterator[Tile]:
+    def _packed_tiles(self, start: int, stop: int, length: int, with_entries: bool, with_exact: bool) -> Iterator[Tile]:
         """Yield tiles made straight from packed genotypes: each code has its value, a missing call the mean's, zero."""
         # numba takes a moment to load, and other sources do without it.
         from streampca.sources.packed import DOSAGES, MISSING_CODE, count_codes, count_missing, decode, list_missing
@@ -285,14 +292,23 @@ class Matrix:
                 part = packed[i : i + length]
                 A = scratch("tile", (len(part), n_samples), self.dtype)
                 decode(part, table[i : i + length], A)
-                gaps = Gaps(*list_missing(part, n_samples), len(part)) if with_gaps else None
+                entries = MissingEntries(*list_missing(part, n_samples), len(part)) if with_entries else None
                 exact = _exact_calls(part, values[i : i + length], n_samples) if with_exact else None
-                yield Tile(slab_start + i, A, moments, defects, n_bytes, missing, gaps, exact)
+                yield Tile(slab_start + i, A, moments, defects, n_bytes, missing, entries, exact)
                 moments, defects, n_bytes, missing = None, None, 0, None
+
+
+def _only_used(raw: Array, T: Array, scaling: Scaling) -> tuple[Array, Array, Scaling]:
+    """Drop the features with an infinite scale."""
+    if scaling.scale is None or np.isfinite(scaling.scale).all():
+        return raw, T, scaling
+    used = np.isfinite(scaling.scale)
+    return raw[:, used], T[:, used], scaling.take(used)
 
 
 def _exact_calls(packed: Array, values: Array, n_samples: int) -> Parts:
     """Yield a tile of packed genotypes in float64, a few samples at a time."""
+    # numba is slow to load, and other sources do without it.
     from streampca.sources.packed import decode
 
     # A byte holds four calls.
@@ -350,7 +366,7 @@ class FeatureMatrix(Matrix):
         return False
 
     def tiles(
-        self, start: int, stop: int, length: int, check: bool, gaps: bool = False, exact: bool = False  # noqa: ARG002
+        self, start: int, stop: int, length: int, check: bool, entries: bool = False, exact: bool = False  # noqa: ARG002
     ) -> Iterator[Tile]:  # fmt: skip
         """Yield the tiles of one partition, each valid until the next; defects are those of the inputs.
 

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from streampca._typing import Array
 
 
+def loops() -> Any:
+    """Return the compiled loops over missing entries."""
+    # numba is slow to load, and complete data do without it.
+    from streampca.sweep import missing_loops
+
+    return missing_loops
+
+
 @dataclass(frozen=True)
-class Gaps:
+class MissingEntries:
     """Missing entries of a tile A (t x N), column by column: those of column j are in rows[starts[j] : starts[j + 1]].
 
     The sums run along the columns, of which there are many, so that what belongs to one of them is fetched once.
@@ -27,11 +36,10 @@ class Gaps:
     n_rows: int
 
     @classmethod
-    def taken(cls, A: Array) -> Gaps:
+    def taken(cls, A: Array) -> MissingEntries:
         """List the NaN of a tile, and set them to zero."""
-        from streampca.sweep.missing_loops import take_gaps
-
-        return cls(*take_gaps(A, abs(A.strides[0]) < abs(A.strides[1])), len(A))
+        starts, rows = loops().take_missing(A, abs(A.strides[0]) < abs(A.strides[1]))
+        return cls(starts, rows, len(A))
 
     @property
     def columns(self) -> Array:
@@ -45,14 +53,10 @@ class Gaps:
 
     def sums_of_rows(self, full: Array) -> Array:
         """Return, for each row of the tile, the sum of the rows of `full` (N x p) at its missing entries."""
-        from streampca.sweep.missing_loops import add_to_rows
-
         total = np.zeros((self.n_rows, full.shape[1]))
-        add_to_rows(self.starts, self.rows, full, total)
+        loops().add_to_rows(self.starts, self.rows, full, total)
         return total
 
     def add_to_columns(self, rows: Array, total: Array) -> None:
         """Add each row of `rows` (t x p) to those of `total` (N x p) where it has missing entries."""
-        from streampca.sweep.missing_loops import add_from_rows
-
-        add_from_rows(self.starts, self.rows, rows, total)
+        loops().add_from_rows(self.starts, self.rows, rows, total)

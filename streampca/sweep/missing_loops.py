@@ -9,7 +9,7 @@ from streampca._typing import Array
 
 
 @njit(nogil=True, cache=True)
-def take_gaps(A: Array, by_column: bool) -> tuple[Array, Array]:  # pragma: no cover - compiled
+def take_missing(A: Array, by_column: bool) -> tuple[Array, Array]:  # pragma: no cover - compiled
     """Set NaN to zero; returns the rows that had it, column by column, and where these begin.
 
     Goes through memory in its order: by_column, if that is how A lies there.

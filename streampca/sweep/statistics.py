@@ -193,12 +193,12 @@ class Statistic:
 
     Attributes
     ----------
-    wants_gaps : whether `update` gets the missing entries of the tile, which are zero in it, as one more argument.
+    wants_missing : whether `update` gets the missing entries of the tile, which are zero in it, as one more argument.
     wants_exact : whether it also gets the tile part by part in float64, before rounding to the type of the tile. The
         tile is complete once the last part was taken.
     """
 
-    wants_gaps: bool = False
+    wants_missing: bool = False
     wants_exact: bool = False
 
     def tile_length(self, n_full: int, itemsize: int) -> int:

@@ -146,8 +146,8 @@ def run_partition(
     missing: Any = 0
     # Values too large for the type become infinite; the caller checks the sums.
     with one_blas_thread, np.errstate(over="ignore", invalid="ignore"):
-        for tile in matrix.tiles(start, stop, length, check, statistic.wants_gaps, statistic.wants_exact):
-            more = [tile.gaps] * statistic.wants_gaps + [tile.exact] * statistic.wants_exact
+        for tile in matrix.tiles(start, stop, length, check, statistic.wants_missing, statistic.wants_exact):
+            more = [tile.entries] * statistic.wants_missing + [tile.exact] * statistic.wants_exact
             statistic.update(value, tile.A, tile.start, *more)
             n_bytes += tile.n_bytes
             if tile.defects is not None:

@@ -28,7 +28,7 @@ from streampca.progress import silent
 from streampca.solvers.em.factors import Factors, Packing, Posterior, dimensions
 from streampca.solvers.em.loop import EM, ByFeatures, BySamples, ByScatter
 from streampca.sweep.memory import Budget
-from streampca.sweep.missing import Gaps
+from streampca.sweep.missing import MissingEntries
 from streampca.sweep.scaling import Scaling
 
 LEAST = 1e-10
@@ -244,7 +244,7 @@ def test_sums_over_gaps_are_those_of_a_mask(t, N, share, order, seed):
     absent = rng.random((t, N)) < share
     values = rng.standard_normal((t, N))
     A = np.array(np.where(absent, np.nan, values), order=order)
-    gaps = Gaps.taken(A)
+    gaps = MissingEntries.taken(A)
     np.testing.assert_array_equal(A, np.where(absent, 0, values))
     full, rows = rng.standard_normal((N, 3)), rng.standard_normal((t, 2))
     np.testing.assert_allclose(gaps.sums_of_rows(full), absent @ full, atol=1e-12)

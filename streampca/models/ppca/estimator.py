@@ -24,7 +24,7 @@ from streampca.solvers.em.factors import Known, Packing, Side
 from streampca.solvers.em.statistics import samples_of
 from streampca.sources import Source
 from streampca.sweep.matrix import Defects, tile_dtype
-from streampca.sweep.missing import Gaps
+from streampca.sweep.missing import MissingEntries
 from streampca.sweep.sweep import lazy_rows
 
 
@@ -260,13 +260,13 @@ def _block_means(block: Array, *, fitted: PPCAFit, missing: str) -> Array:
     """Return the posterior means of one block of a lazy array."""
     T = np.empty(block.shape, np.result_type(tile_dtype(block.dtype), fitted.tile_dtype))
     fitted.scaling.apply(T, block, slice(None))
-    gaps = None
+    entries = None
     if block.dtype.kind == "f" and not np.isfinite(block).all():
         with hint_for_missing(MISSING_HINT):
             Defects.of(block).refuse("mean" if missing == "model" else "error", "a block of the Dask array")
-        gaps = Gaps.taken(T)
-    side = Side.of_features(fitted.factors, gaps is not None, T.dtype)
-    off = None if gaps is None or side.gaps is None else gaps.sums_of_rows(side.gaps)
+        entries = MissingEntries.taken(T)
+    side = Side.of_features(fitted.factors, entries is not None, T.dtype)
+    off = None if entries is None or side.packed is None else entries.sums_of_rows(side.packed)
     products = (T @ side.rows)[:, : fitted.n_components + 1].astype(np.float64)
     posterior, _ = samples_of(T, products, off, side, fitted.factors)
     return posterior.mean.astype(tile_dtype(block.dtype))

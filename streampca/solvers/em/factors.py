@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from streampca._typing import Array
+from streampca.sweep.missing import loops
 
 # Rows whose products are made at a time.
 PIECE_ROWS = 4096
@@ -177,25 +178,25 @@ class Side:
     Attributes
     ----------
     rows : (N, k + 1), in the tiles' type; what A is multiplied by. Columns of zeros make their number a multiple of 8.
-    gaps : (N, width + 1) packed products of each row, and what else a missing entry takes off; None without gaps.
+    packed : (N, width + 1) products of each row, and what else a missing entry subtracts; None for complete data.
     total : (width + 1,) sum of these over all rows, as rounded.
     """
 
     rows: Array
-    gaps: Array | None
+    packed: Array | None
     total: Array
 
     @classmethod
-    def of_features(cls, factors: Factors, gaps: bool, dtype: Any) -> Side:
+    def of_features(cls, factors: Factors, incomplete: bool, dtype: Any) -> Side:
         """Return that of the features: what the E-step needs."""
         rows = padded(factors.both * factors.weights[:, None], dtype)
-        if gaps:
+        if incomplete:
             return cls(rows, *_filled(lambda part: brought(factors.part(part))[1], len(rows), dtype))
         products = (factors.both.T * factors.weights) @ factors.both
         return cls(rows, None, np.append(Packing(len(products)).packed(products[None])[0], factors.logs[0].sum()))
 
     @classmethod
-    def of_samples(cls, posterior: Posterior, gaps: bool, dtype: Any) -> Side:
+    def of_samples(cls, posterior: Posterior, incomplete: bool, dtype: Any) -> Side:
         """Return that of the samples: what the M-step needs."""
         rows = np.column_stack([posterior.mean, np.ones(len(posterior.mean))])
         shared = len(posterior.covariance) == 1
@@ -204,14 +205,16 @@ class Side:
             covariance = posterior.covariance if shared else posterior.covariance[part]
             return np.column_stack([second_moments(rows[part], covariance), rows[part, -1:]])
 
-        filled, total = _filled(beside, len(rows), dtype, keep=gaps)
+        filled, total = _filled(beside, len(rows), dtype, keep=incomplete)
         return cls(padded(rows, dtype), filled, total)
 
     @classmethod
-    def unknown(cls, k: int, gaps: bool, dtype: Any) -> Side:
+    def unknown(cls, k: int, incomplete: bool, dtype: Any) -> Side:
         """Return the form of one: for a step that needs nothing of the other side."""
         width = Packing(k + 1).width + 1
-        return cls(padded(np.zeros((0, k + 1)), dtype), np.zeros((0, width), dtype) if gaps else None, np.zeros(width))
+        return cls(
+            padded(np.zeros((0, k + 1)), dtype), np.zeros((0, width), dtype) if incomplete else None, np.zeros(width)
+        )
 
 
 def _filled(part_of: Callable[[slice], Array], count: int, dtype: Any, keep: bool = True) -> tuple[Any, Array]:
@@ -255,7 +258,7 @@ def e_step(products: Array, off: Array | None, side: Side, factors: Factors) -> 
     Parameters
     ----------
     products : (t, k + 1) x_n' side.rows; missing entries are zero in x.
-    off : (t, width + 1) sum of side.gaps over the missing entries of each sample; None without any.
+    off : (t, width + 1) sum of side.packed over the missing entries of each sample; None without any.
 
     Returns the posterior, the terms, and sum_j shift_j^2 / psi_j over the observed features.
     """
@@ -270,10 +273,8 @@ def e_step(products: Array, off: Array | None, side: Side, factors: Factors) -> 
         logdet = -np.linalg.slogdet(inverse)[1] - k * np.log(factors.common)
         terms = (b * mean).sum(axis=1) / factors.common - logdet
     else:
-        from streampca.sweep.missing_loops import posteriors
-
         mean, covariance, terms = np.empty((len(left), k)), np.empty((len(left), width)), np.empty(len(left))
-        posteriors(left, products, factors.common, mean, covariance, terms)
+        loops().posteriors(left, products, factors.common, mean, covariance, terms)
     return Posterior(mean, covariance), terms - left[:, -1] * factors.logs[1], shifted
 
 
@@ -291,15 +292,13 @@ def m_step(products: Array, off: Array | None, total: Array) -> tuple[Array, Arr
     if off is None:
         S = Packing(products.shape[1]).unpacked(left[:, :-1])[0]
         return np.linalg.solve(S, products.T).T, count
-    from streampca.sweep.missing_loops import regressions
-
     both = np.empty_like(products, order="C")
-    regressions(left, products, both)
+    loops().regressions(left, products, both)
     return both, count
 
 
 def brought(part: Factors) -> tuple[Array, Array]:
-    """Return what features bring to the products, and to the sums beside the gaps, of the E-step."""
+    """Return what features bring to the products, and to the sums over missing entries, of the E-step."""
     weights = part.weights
     beside = np.column_stack([Packing(part.n_components + 1).outer(part.both, weights), part.logs[0]])
     return part.both * weights[:, None], beside

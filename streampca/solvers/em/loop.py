@@ -1,4 +1,4 @@
-"""Expectation-maximisation for latent factors, as sweeps: probabilistic PCA and factor analysis, gaps and all.
+"""Expectation-maximisation for latent factors, as sweeps: probabilistic PCA and factor analysis, also with missing data.
 
     x = W z + mu + noise,   z ~ N(0, I),   noise ~ N(0, psi_j) in feature j;  psi_j = s2 in all for probabilistic PCA
 
@@ -69,7 +69,7 @@ class Iteration(Generic[S]):
 class _BySweeps(Iteration[S]):
     sweeps: Sweeps
     squares: Array
-    gaps: bool
+    incomplete: bool
     expand: bool
     least: Array
 
@@ -79,7 +79,7 @@ class BySamples(_BySweeps[Factors]):
 
     def step(self, factors: Factors) -> Stepped[Factors]:
         """Return the log-likelihood of the parameters, these, and the next ones."""
-        side = Side.of_features(factors, self.gaps, self.sweeps.matrix.dtype)
+        side = Side.of_features(factors, self.incomplete, self.sweeps.matrix.dtype)
         sums, _ = self.sweeps.run(SampleStep(side, factors), "EM")
 
         def piece(rows: slice) -> tuple[Array, Array]:
@@ -102,12 +102,12 @@ class ByFeatures(_BySweeps[Posterior]):
     def begin(self, start: Factors) -> tuple[Posterior, list[float]]:
         """Start from what is known of the samples at these parameters: a sweep."""
         self._own_noise = isinstance(start.noise, np.ndarray)
-        posterior, likelihood, _ = infer(self.sweeps, start, self.gaps, covariances=True)
+        posterior, likelihood, _ = infer(self.sweeps, start, self.incomplete, covariances=True)
         return self._expanded(posterior), [float(likelihood.sum())]
 
     def step(self, posterior: Posterior) -> Stepped[Posterior]:
         """Return the log-likelihood of the next parameters, these, and what they tell of the samples."""
-        side = Side.of_samples(posterior, self.gaps, self.sweeps.matrix.dtype)
+        side = Side.of_samples(posterior, self.incomplete, self.sweeps.matrix.dtype)
         sums, _ = self.sweeps.run(FeatureStep(side, self.squares, self._own_noise, self.least), "EM")
         both, own = (np.concatenate(parts) for parts in zip(*sums.pieces, strict=True))
         residual, observed, distance = sums.numbers

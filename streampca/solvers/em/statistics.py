@@ -23,7 +23,7 @@ from streampca.solvers.em.factors import (
     second_moments,
 )
 from streampca.sources.scratch import scratch
-from streampca.sweep.missing import Gaps
+from streampca.sweep.missing import MissingEntries
 from streampca.sweep.scaling import Scaling
 from streampca.sweep.statistics import Statistic, Summed, add_product
 from streampca.sweep.sweep import Sweeps, one_blas_thread
@@ -41,7 +41,7 @@ class Sums(Summed):
     Attributes
     ----------
     products : A'Y (N x (k + 1)) for what each row of A brings, Y.
-    off : (N, width + 1) sums beside the gaps, for each column of A; None without gaps.
+    off : (N, width + 1) sums over the missing entries of each column of A; None for complete data.
     total : (width + 1,) the same over all rows.
     numbers : sums of a step's own.
     pieces : what was found for each row of A.
@@ -61,9 +61,9 @@ class EStep(Statistic):
     side: Side
 
     @property
-    def wants_gaps(self) -> bool:  # type: ignore[override]
+    def wants_missing(self) -> bool:  # type: ignore[override]
         """Tell whether there may be missing entries."""
-        return self.side.gaps is not None
+        return self.side.packed is not None
 
     @property
     def k(self) -> int:
@@ -82,25 +82,25 @@ class EStep(Statistic):
     def zero(self, n_full: int) -> Sums:
         """Return sums of nothing."""
         width = len(self.side.total)
-        off = np.zeros((n_full, width)) if self.wants_gaps else None
+        off = np.zeros((n_full, width)) if self.wants_missing else None
         return Sums(np.zeros((n_full, self.side.rows.shape[1]), order="F"), off, np.zeros(width), np.zeros(3))
 
-    def update(self, value: Sums, A: Array, start: int, gaps: Gaps | None = None) -> None:
+    def update(self, value: Sums, A: Array, start: int, missing: MissingEntries | None = None) -> None:
         """Take the step for the rows of this tile, and add what they bring."""
-        rows, beside = self.rows(value, A, start, gaps)
+        rows, beside = self.rows(value, A, start, missing)
         beside = np.broadcast_to(beside, (len(A), beside.shape[1])).astype(A.dtype, order="C")
         add_product(value.products, padded(rows, A.dtype), A)
         value.total += beside.sum(axis=0, dtype=np.float64)
-        if gaps is not None and value.off is not None:
-            gaps.add_to_columns(beside, value.off)
+        if missing is not None and value.off is not None:
+            missing.add_to_columns(beside, value.off)
 
-    def rows(self, value: Sums, A: Array, start: int, gaps: Gaps | None) -> tuple[Array, Array]:
-        """Return what each row of A brings to the products, and to the sums beside the gaps."""
+    def rows(self, value: Sums, A: Array, start: int, missing: MissingEntries | None) -> tuple[Array, Array]:
+        """Return what each row of A brings to the products, and to the sums over missing entries."""
         raise NotImplementedError
 
-    def met(self, A: Array, gaps: Gaps | None) -> tuple[Array, Array | None]:
+    def met(self, A: Array, missing: MissingEntries | None) -> tuple[Array, Array | None]:
         """Return the sums of each row of A over the other side: products, and what its missing entries take off."""
-        off = gaps.sums_of_rows(self.side.gaps) if gaps is not None and self.side.gaps is not None else None
+        off = missing.sums_of_rows(self.side.packed) if missing is not None and self.side.packed is not None else None
         return (A @ self.side.rows)[:, : self.k + 1].astype(np.float64), off
 
     def finish(self, value: Any, start: int) -> Any:  # noqa: ARG002
@@ -115,9 +115,9 @@ class SampleStep(EStep):
 
     factors: Factors
 
-    def rows(self, value: Sums, A: Array, start: int, gaps: Gaps | None) -> tuple[Array, Array]:  # noqa: ARG002
+    def rows(self, value: Sums, A: Array, start: int, missing: MissingEntries | None) -> tuple[Array, Array]:  # noqa: ARG002
         """Return (<z>, 1) and <z~ z~'> of the samples met."""
-        posterior, likelihood = samples_of(A, *self.met(A, gaps), self.side, self.factors)
+        posterior, likelihood = samples_of(A, *self.met(A, missing), self.side, self.factors)
         value.numbers += likelihood.sum(), 0.0, 0.0
         rows = np.column_stack([posterior.mean, np.ones(len(A))])
         return rows, np.column_stack([second_moments(rows, posterior.covariance), rows[:, -1:]])
@@ -149,9 +149,9 @@ class FeatureStep(EStep):
     own_noise: bool
     least: Array
 
-    def rows(self, value: Sums, A: Array, start: int, gaps: Gaps | None) -> tuple[Array, Array]:
+    def rows(self, value: Sums, A: Array, start: int, missing: MissingEntries | None) -> tuple[Array, Array]:
         """Return (w, shift) / psi of the features met, and their products."""
-        products, off = self.met(A, gaps)
+        products, off = self.met(A, missing)
         both, count = m_step(products, off, self.side.total)
         squares, shift = self.squares[start : start + len(A)], both[:, -1]
         residual = squares - (products * both).sum(axis=1)
@@ -179,13 +179,13 @@ class GivenFeatures(EStep):
         value.numbers = np.zeros((2, n_full))
         return value
 
-    def rows(self, value: Sums, A: Array, start: int, gaps: Gaps | None) -> tuple[Array, Array]:
+    def rows(self, value: Sums, A: Array, start: int, missing: MissingEntries | None) -> tuple[Array, Array]:
         """Return (w, shift) / psi of the features met, and their products."""
         part = self.factors.part(slice(start, start + len(A)))
         squares = np.multiply(A, A, out=scratch("squares", A.shape, A.dtype))
         value.numbers[0] += part.weights.astype(A.dtype) @ squares
-        if gaps is not None:
-            value.numbers[1] += np.diff(gaps.starts)
+        if missing is not None:
+            value.numbers[1] += np.diff(missing.starts)
         return brought(part)
 
 
@@ -205,13 +205,13 @@ class Inference(EStep):
         """Return no pieces."""
         return []
 
-    def update(self, value: Any, A: Array, start: int, gaps: Gaps | None = None) -> None:  # noqa: ARG002
+    def update(self, value: Any, A: Array, start: int, missing: MissingEntries | None = None) -> None:  # noqa: ARG002
         """Append the rows of this tile."""
-        posterior, likelihood = samples_of(A, *self.met(A, gaps), self.side, self.factors)
+        posterior, likelihood = samples_of(A, *self.met(A, missing), self.side, self.factors)
         spread = posterior.deviations()
         if self.covariances:
             spread = np.broadcast_to(posterior.covariance, (len(A), posterior.covariance.shape[1]))
-        observed = A.shape[1] - (np.zeros(len(A), np.int64) if gaps is None else gaps.of_each_row)
+        observed = A.shape[1] - (np.zeros(len(A), np.int64) if missing is None else missing.of_each_row)
         value.append((posterior.mean, spread, likelihood, observed))
 
     def finish(self, value: Any, start: int) -> Any:
@@ -224,7 +224,7 @@ class Inference(EStep):
 
 
 def infer(
-    sweeps: Sweeps, factors: Factors, gaps: bool, *, covariances: bool = False, check: bool = False,
+    sweeps: Sweeps, factors: Factors, incomplete: bool, *, covariances: bool = False, check: bool = False,
     sink: Callable[[int, Array, Array], None] | None = None,
 ) -> tuple[Any, Array, Array]:  # fmt: skip
     """Infer z of each sample in one sweep; return it, the log-likelihoods, and the number of values of each sample.
@@ -237,16 +237,16 @@ def infer(
     """
     matrix = sweeps.matrix
     if matrix.axis == 0:
-        statistic = Inference(Side.of_features(factors, gaps, matrix.dtype), factors, covariances, sink)
+        statistic = Inference(Side.of_features(factors, incomplete, matrix.dtype), factors, covariances, sink)
         pieces, _ = sweeps.run(statistic, "posterior", check)
         mean, spread, likelihood, observed = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
         return (Posterior if covariances else Known)(mean, spread), likelihood, observed
-    side = Side.unknown(factors.n_components, gaps, matrix.dtype)
+    side = Side.unknown(factors.n_components, incomplete, matrix.dtype)
     sums, _ = sweeps.run(GivenFeatures(side, factors), "posterior", check)
     posterior, terms, shifted = e_step_of_all(sums, factors, sweeps.threads)
-    squares, missing = sums.numbers
+    squares, n_missing = sums.numbers
     likelihood = 0.5 * (terms - (squares - 2 * sums.products[:, -1] + shifted) / factors.common)
-    return posterior if covariances else posterior.known(), likelihood, matrix.n_block - missing.astype(np.int64)
+    return posterior if covariances else posterior.known(), likelihood, matrix.n_block - n_missing.astype(np.int64)
 
 
 def e_step_of_all(sums: Sums, factors: Factors, threads: int) -> tuple[Posterior, Array, Array]:
@@ -286,7 +286,7 @@ class Imputation(Statistic):
     length: int
     sink: Callable[[int, Array], None]
     top: float | None = None
-    wants_gaps: bool = True
+    wants_missing: bool = True
 
     def tile_length(self, n_full: int, itemsize: int) -> int:  # noqa: ARG002
         """Return the length of a chunk of what is written."""
@@ -296,14 +296,14 @@ class Imputation(Statistic):
         """Return that there were none."""
         return np.zeros(1, np.int64)
 
-    def update(self, value: Array, A: Array, start: int, gaps: Gaps | None = None) -> None:
+    def update(self, value: Array, A: Array, start: int, missing: MissingEntries | None = None) -> None:
         """Fill in one tile, and hand it on."""
-        if gaps is not None:
-            value += len(gaps.rows)
-            columns = gaps.columns
+        if missing is not None:
+            value += len(missing.rows)
+            columns = missing.columns
             for first in range(0, len(columns), IMPUTED_AT_A_TIME):
                 part = slice(first, first + IMPUTED_AT_A_TIME)
-                i, j = gaps.rows[part], columns[part]
+                i, j = missing.rows[part], columns[part]
                 A[i, j] = self._expected(*((start + i, j) if self.axis == 0 else (j, start + i)))
         self.sink(start, A)
 

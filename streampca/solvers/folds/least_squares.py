@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.linalg import solve_triangular
 
 from streampca._typing import Array
 from streampca.solvers.folds.dense import Trained
@@ -37,8 +38,6 @@ class Path:
 
     def coefficients(self, target: int, count: int) -> Array:
         """Return those of the first so many variables (covariates, then scores), for one target."""
-        from scipy.linalg import solve_triangular
-
         kept = self._kept[self._kept < count]
         r = len(kept)
         values = np.zeros(count)
@@ -51,8 +50,6 @@ def least_squares_path(trained: Trained, k: int, c: int) -> Path:
 
     A variable that is a combination of those before it has no place in the factor, and the coefficient 0.
     """
-    from scipy.linalg import solve_triangular
-
     all_scores = len(trained.values)
     q = len(trained.scatter) - all_scores - c
     X = np.concatenate([np.arange(all_scores, all_scores + c), np.arange(k)])

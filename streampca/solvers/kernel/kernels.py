@@ -82,6 +82,7 @@ class Kernel:
         if self.name == "rbf":
             return _rbf(X, Y, self.gamma, K)
         if self.name == "laplacian":
+            # SciPy is slow to load, and other kernels do without it.
             from scipy.spatial.distance import cdist
 
             np.multiply(cdist(X, Y, "cityblock"), -self.gamma, out=K, casting="unsafe")
@@ -237,6 +238,7 @@ def gamma_of(gamma: float | str | None, name: str, sample: Array) -> float:
         with np.errstate(over="ignore", invalid="ignore"):
             spread, what = float(np.var(sample, dtype=np.float64)) * d, "variance"
     else:
+        # SciPy is slow to load, and a gamma that is given needs no distances.
         from scipy.spatial.distance import pdist
 
         s = float(np.median(pdist(sample, "cityblock" if name == "laplacian" else "euclidean")))

@@ -181,6 +181,7 @@ def seed_centres(sample: Array, count: int, seed: int) -> Array:
 
     References: Arthur & Vassilvitskii (2007), Proc. SODA.
     """
+    # scikit-learn is slow to load, and other landmarks do without it.
     from sklearn.cluster import kmeans_plusplus
 
     # Adding zero gives zeros one sign.

@@ -210,6 +210,7 @@ def missed_by(span: Span, kernel: Kernel, landmarks: Array, others: Array) -> fl
 
 def eigenpairs(K: Array) -> tuple[Array, Array]:
     """Return all eigenvalues of a symmetric matrix, ascending, and eigenvectors."""
+    # SciPy is slow to load, and other models do without it.
     from scipy.linalg import eigh
 
     # SciPy brings a BLAS of its own, maybe only now.

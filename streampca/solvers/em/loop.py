@@ -1,4 +1,4 @@
-"""Expectation-maximisation for latent factors, as sweeps: probabilistic PCA and factor analysis, also with missing data.
+"""Expectation-maximisation for latent factors, as sweeps: probabilistic PCA, factor analysis, also with missing data.
 
     x = W z + mu + noise,   z ~ N(0, I),   noise ~ N(0, psi_j) in feature j;  psi_j = s2 in all for probabilistic PCA
 

@@ -13,7 +13,7 @@ import numpy as np
 import xarray
 
 from streampca import InputError, load
-from streampca.models.assign import Choice, assign
+from streampca.models.assign import AssignOptions, assign
 from streampca.sources.tables import ids_of, read_table, split_column
 
 METHODS = {"nn": "nearest neighbour", "nb": "naive Bayes", "kde": "kernel densities", "gmm": "groups by BIC"}
@@ -36,7 +36,7 @@ def report(name: str, result: xarray.Dataset, labels: np.ndarray, most_groups: i
     print(f"{'':20} accuracy  balanced  seconds")
     for method, called in METHODS.items():
         began = time.perf_counter()
-        found = assign(scores, labels, Choice(method=method, max_groups=most_groups))
+        found = assign(scores, labels, AssignOptions(method=method, max_groups=most_groups))
         seconds = time.perf_counter() - began
         if method == "gmm":
             counted = f"{len(found.classes)} found, adjusted Rand index {found.rand_index:.4f}"

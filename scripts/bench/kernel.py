@@ -125,7 +125,7 @@ def measure(tool: str, data: Path, m: int, folder: Path) -> dict[str, Any]:
     out = folder / f"kernel.{tool}"
     if tool == "streampca-command":
         command = [sys.executable, "-m", "streampca", "kpca", str(data), "-k", str(K), "--gamma", str(GAMMA)]
-        command += ["--landmarks", str(m), "--memory", MEMORY, "--threads", str(THREADS), "--out", f"{out}.zarr"]
+        command += ["--n-landmarks", str(m), "--memory", MEMORY, "--threads", str(THREADS), "--out", f"{out}.zarr"]
         command += ["--overwrite", "--quiet", "--json"]
     else:
         command = [sys.executable, __file__, "--worker", tool, str(data), str(m), str(out)]

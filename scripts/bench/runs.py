@@ -8,13 +8,14 @@ from pathlib import Path
 
 import dask
 
-from streampca import PCA
+from streampca import PCA, open_genotypes
 from streampca.demos.simulate_genotypes import simulate_genotypes
-from streampca.run.config import Config
+from streampca.models.pca.options import PCAOptions
+from streampca.results.fit.job import fit_to_store
+from streampca.run.config import build
 from streampca.run.driver import run
-from streampca.run.fit import Job, open_data
+from streampca.run.fit import FitTask
 
-SOURCE = {"scale": "auto", "missing": "auto"}
 MEMORY = "1GB"
 
 
@@ -23,11 +24,11 @@ def main(n_samples: int = 5000, n_variants: int = 100_000, repeats: int = 5) -> 
         folder = Path(name)
         simulate_genotypes(folder / "study", n_samples, n_variants, seed=1)
         bed, result = str(folder / "study.bed"), folder / "study.pca.zarr"
-        config = Config.model_validate(
+        config = build(
             {
-                "source": {"path": bed},
+                "data": {"path": bed},
                 "model": {"kind": "pca", "n_components": 10},
-                "engine": {"threads": 1, "memory": MEMORY},
+                "engine": {"threads": 1, "memory_limit": MEMORY},
                 "output": {"path": str(result)},
             }
         )
@@ -38,11 +39,10 @@ def main(n_samples: int = 5000, n_variants: int = 100_000, repeats: int = 5) -> 
 
         def into_a_store() -> None:
             with dask.config.set(num_workers=1):
-                result.mkdir()
-                Job.of(open_data(bed, SOURCE), SOURCE, config.model.model_dump(), MEMORY).fit(result)
+                fit_to_store(PCAOptions(n_components=10), open_genotypes(bed), result, memory_limit=MEMORY)
 
         def whole_run() -> None:
-            run(config)
+            run(FitTask(config))
 
         ways = {"estimator": estimator, "estimator, into a store": into_a_store, "run": whole_run}
         seconds: dict[str, list[float]] = {way: [] for way in ways}

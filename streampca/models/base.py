@@ -263,7 +263,7 @@ def scaled_block(block: Array, scaling: Scaling, dtype: Any, missing: str) -> Ar
     T = np.empty(block.shape, dtype)
     scaling.apply(T, block, slice(None))
     if block.dtype.kind == "f" and not np.isfinite(block).all():
-        Defects.of(block).refuse(missing, "a block of the Dask array")
+        Defects.of(block).check(missing, "a block of the Dask array")
         T[np.isnan(T)] = 0
     return T
 

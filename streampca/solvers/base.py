@@ -172,7 +172,7 @@ def in_float64_if_needed(sweeps: Sweeps, attempt: Callable[[], Result]) -> Resul
 
 
 def left_out(filter: Filter | None, moments: Moments) -> str:
-    """Say how many variants are not used, and why."""
+    """Report how many variants are excluded, and why."""
     missing = moments.missing / np.maximum(moments.count + moments.missing, 1)
     reasons = (filter or Filter()).reasons(moments.mean / 2, missing)
     return ", ".join(f"{int(mask.sum())} {why}" for why, mask in reasons.items() if mask.any())
@@ -262,7 +262,7 @@ def probed_sweep(
 
 
 def is_null(values: Array, n_full: int) -> Array:
-    """Tell which eigenvalues are zero to double precision: their directions are arbitrary, and no tolerance applies."""
+    """Whether eigenvalues are zero to double precision: their directions are arbitrary, and no tolerance applies."""
     return np.asarray(values <= max(n_full, 64) * np.finfo(np.float64).eps * values[0])
 
 
@@ -291,7 +291,7 @@ def shortfall(errors: Errors, null: Array, wanted: Wanted, scaling: Scaling | No
 
 
 def null_advice(null: Array) -> str:
-    """Say from which component on the variance is zero."""
+    """Report from which component on the variance is zero."""
     if not null.any():
         return ""
     rank = int((~null).sum())

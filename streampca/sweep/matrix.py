@@ -69,7 +69,7 @@ class Defects:
             min((p for p in (self.first_infinite, other.first_infinite) if p), default=None),
         )
 
-    def refuse(self, missing: str, name: str) -> None:
+    def check(self, missing: str, name: str) -> None:
         """Raise if there is anything that the rule for missing values, "error" or "mean", does not cover."""
         if self.first_infinite is not None:
             sample, feature = self.first_infinite
@@ -156,7 +156,7 @@ class Matrix:
 
     @property
     def fills(self) -> bool:
-        """Tell whether missing entries may have to stand at the mean."""
+        """Whether missing entries may have to stand at the mean."""
         return self.missing == "mean" and self.source.dtype.kind == "f"
 
     @property
@@ -167,7 +167,7 @@ class Matrix:
 
     @property
     def merges_means(self) -> bool:
-        """Tell whether tiles are centred by means of a part of the samples only."""
+        """Whether tiles are centred by means of a part of the samples only."""
         return self.axis == 0 and self.scaling is None
 
     def with_scaling(self, scaling: Scaling) -> Matrix:
@@ -362,7 +362,7 @@ class FeatureMatrix(Matrix):
 
     @property
     def fills(self) -> bool:
-        """Tell that features are never missing."""
+        """Whether features may be missing: never."""
         return False
 
     def tiles(

@@ -21,7 +21,7 @@ LEAST_COSINE = 1e-12
 
 
 def check_choice(name: str, given: object, allowed: tuple[object, ...]) -> None:
-    """Refuse a value that is not one of those allowed."""
+    """Raise unless the value is one of those allowed."""
     if given not in allowed:
         raise InputError(f"{name}={given!r} is not known; use one of {', '.join(map(repr, allowed))}")
 

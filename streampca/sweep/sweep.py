@@ -257,7 +257,7 @@ class Sweeps:
         total, seconds = self._recorded(statistic, label, check or self.matrix.scaling is None)
         self.seconds.append(seconds)
         self.bytes_read += total.n_bytes
-        total.defects.refuse(self.matrix.missing, self.matrix.source.name)
+        total.defects.check(self.matrix.missing, self.matrix.source.name)
         if isinstance(total.missing, np.ndarray):
             self.sample_missing = total.missing
         if not total.moments:

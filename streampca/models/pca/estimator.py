@@ -201,7 +201,7 @@ class PCA(Transformer):
         for start in range(0, source.shape[0], step):
             batch, _ = source.read(slice(start, min(start + step, source.shape[0])), slice(0, d))
             if batch.dtype.kind == "f" and not np.isfinite(batch).all():
-                Defects.of(batch, (start, 0)).refuse("error", source.name)
+                Defects.of(batch, (start, 0)).check("error", source.name)
             part = summarise(batch, rows)
             summary = part if summary is None else combine_summaries(summary, part)
         assert summary is not None

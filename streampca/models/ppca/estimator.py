@@ -263,7 +263,7 @@ def _block_means(block: Array, *, fitted: PPCAFit, missing: str) -> Array:
     entries = None
     if block.dtype.kind == "f" and not np.isfinite(block).all():
         with hint_for_missing(MISSING_HINT):
-            Defects.of(block).refuse("mean" if missing == "model" else "error", "a block of the Dask array")
+            Defects.of(block).check("mean" if missing == "model" else "error", "a block of the Dask array")
         entries = MissingEntries.taken(T)
     side = Side.of_features(fitted.factors, entries is not None, T.dtype)
     off = None if entries is None or side.packed is None else entries.sums_of_rows(side.packed)

@@ -218,7 +218,7 @@ class Side:
 
 
 def _filled(part_of: Callable[[slice], Array], count: int, dtype: Any, keep: bool = True) -> tuple[Any, Array]:
-    """Return so many rows in the tiles' type, made piece by piece, if they are to be kept, and their sum as rounded."""
+    """Return `count` rows in the tiles' type, made piece by piece, if they are to be kept, and their sum as rounded."""
     width = part_of(slice(0, 1)).shape[1]
     filled = np.empty((count, width), dtype) if keep else None
     total = np.zeros(width)

@@ -280,7 +280,7 @@ class _Mixing:
         self._images: list[Array] = []
 
     def next(self, x: Array, image: Array) -> Array | None:
-        """Return where to go on from, given an iterate and its image; None while there is nothing to look back on."""
+        """Return where to continue, given an iterate and its image; None while there is nothing to look back on."""
         residual = image - x
         before, self._before = self._before, (residual, image)
         if before is None:

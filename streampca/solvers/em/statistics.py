@@ -62,7 +62,7 @@ class EStep(Statistic):
 
     @property
     def wants_missing(self) -> bool:  # type: ignore[override]
-        """Tell whether there may be missing entries."""
+        """Whether there may be missing entries."""
         return self.side.packed is not None
 
     @property
@@ -80,7 +80,7 @@ class EStep(Statistic):
         return self.rows_of(self.k, super().tile_length(n_full, itemsize))
 
     def zero(self, n_full: int) -> Sums:
-        """Return sums of nothing."""
+        """Return empty sums."""
         width = len(self.side.total)
         off = np.zeros((n_full, width)) if self.wants_missing else None
         return Sums(np.zeros((n_full, self.side.rows.shape[1]), order="F"), off, np.zeros(width), np.zeros(3))
@@ -174,7 +174,7 @@ class GivenFeatures(EStep):
     factors: Factors
 
     def zero(self, n_full: int) -> Sums:
-        """Return sums of nothing."""
+        """Return empty sums."""
         value = super().zero(n_full)
         value.numbers = np.zeros((2, n_full))
         return value

@@ -67,7 +67,7 @@ class Design:
         return (None, *range(self.n_folds))
 
     def training(self, left_out: int | None) -> Array:
-        """Tell which samples train when a fold is left out."""
+        """Mask of the samples that train when a fold is left out."""
         used = self.folds >= 0
         return used if left_out is None else used & (self.folds != left_out)
 

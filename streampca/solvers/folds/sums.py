@@ -127,7 +127,7 @@ def learn_sums(sweeps: Sweeps, statistic: FoldSums, label: str) -> Learnt:
         sums, squares = _sums_in(value)
         n_used, total = counts[:-1].sum(), squares[:-1].sum(axis=0)
         away = sums[:-1].sum(axis=0) / n_used
-        # Values too large or too small to square are refused below, by what becomes of their variance.
+        # Values too large or too small to square are rejected below, by what becomes of their variance.
         with np.errstate(over="ignore", invalid="ignore"):
             within = total - n_used * away**2
             near = (n_used * away**2 <= FAR**2 * within) | (total == 0)

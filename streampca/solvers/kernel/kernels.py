@@ -48,12 +48,12 @@ class Kernel:
 
     @property
     def of_differences(self) -> bool:
-        """Tell whether it depends on x - y alone."""
+        """Whether it depends on x - y alone."""
         return self.name in OF_DIFFERENCES
 
     @property
     def movable(self) -> bool:
-        """Tell whether all points may be moved."""
+        """Whether all points may be moved."""
         return self.name in MOVABLE
 
     def values(self, X: Array, Y: Array) -> Array:

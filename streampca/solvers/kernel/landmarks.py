@@ -96,7 +96,7 @@ def _holding(matrix: Matrix, rows: Array) -> Matrix:
 
 
 def draw_rows(n: int, count: int, seed: int | list[int]) -> Array:
-    """Return so many different rows of n, each as likely as any other, in random order."""
+    """Return `count` different rows of n, each as likely as any other, in random order."""
     return np.random.default_rng(seed).choice(n, count, replace=False)
 
 
@@ -118,7 +118,7 @@ class NearestCentres(Statistic):
     centres: Array
 
     def zero(self, n_full: int) -> CentreSums:
-        """Return sums of nothing."""
+        """Return empty sums."""
         return CentreSums(np.zeros((len(self.centres), n_full)), np.zeros(len(self.centres), np.int64))
 
     def update(self, value: CentreSums, A: Array, start: int) -> None:  # noqa: ARG002

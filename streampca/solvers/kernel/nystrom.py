@@ -177,7 +177,7 @@ class Span:
 
 
 def needs_float64(spectrum: Spectrum, kernel: Kernel, landmarks: Array, others: Array, k: int, n: int) -> bool:
-    """Tell whether float32 tiles would lose too much, by what they make of other samples."""
+    """Whether float32 tiles would lose too much, by what they make of other samples."""
     single, double = (spectrum.span(np.dtype(t), n) for t in (np.float32, np.float64))
     wanted = max(float(spectrum.values[min(k, len(spectrum.values)) - 1]), np.finfo(np.float64).tiny)
     expected = wanted / len(landmarks)
@@ -220,7 +220,7 @@ def eigenpairs(K: Array) -> tuple[Array, Array]:
 
 
 def not_positive(values: Array, K: Array) -> str:
-    """Say if a kernel matrix K, or what is left of it, has eigenvalues, ascending, that are clearly negative."""
+    """Report if a kernel matrix K, or what is left of it, has eigenvalues, ascending, that are clearly negative."""
     rounding = 16 * len(K) * np.finfo(np.float64).eps * float(np.abs(np.diagonal(K)).max())
     if values[0] >= -max(NEGATIVE * values[-1], rounding):
         return ""
@@ -231,7 +231,7 @@ def not_positive(values: Array, K: Array) -> str:
 
 
 def kernel_matrix(kernel: Kernel, landmarks: Array) -> Array:
-    """Return k of all pairs of landmarks in float64, symmetric; refuse values that are no numbers."""
+    """Return k of all pairs of landmarks in float64, symmetric; raise if values are not numbers."""
     points = landmarks.astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
         K = kernel.values(points, points)
@@ -337,7 +337,7 @@ def check_finite(finite: Any, kernel: Kernel) -> None:
 
 
 def check_spread(total: float, diagonal: float) -> None:
-    """Refuse a kernel that is the same for all pairs: there is nothing to find."""
+    """Raise for a kernel that is the same for all pairs: there is nothing to find."""
     if total <= SMALLEST_SHARE * abs(diagonal):
         raise InputError(
             "the kernel is the same for all pairs of samples, to double precision: all samples are the same, or gamma "
@@ -346,7 +346,7 @@ def check_spread(total: float, diagonal: float) -> None:
 
 
 def joined(*advice: str) -> str:
-    """Join what is to be said."""
+    """Join advice."""
     return "; ".join(part for part in advice if part)
 
 

@@ -97,7 +97,7 @@ def next_mixture(sums: Sums, mixture: Mixture, least: float) -> tuple[Mixture, f
 
 
 def emptied(sums: Sums, mixture: Mixture, least: float) -> Array:
-    """Tell which components have too few samples to be one.
+    """Whether components have too few samples to be one.
 
     A flat of k dimensions goes through any k + 1 points: fewer than k + 2 samples tell nothing of the noise. With less
     than twice as many, noise at its floor means the same, of samples that occur twice; unless all noise is there.
@@ -166,7 +166,7 @@ class MixtureEM:
         return self.iterate(begin(self.sweeps, seeds, self.n_components, self.seed, self.least))
 
     def iterate(self, mixture: Mixture) -> MixtureFit:
-        """Go on from a mixture."""
+        """Continue from a mixture."""
         likelihoods: list[float] = []
         gain, converged = np.inf, False
         while len(likelihoods) < self.max_iter and not converged:

@@ -126,7 +126,7 @@ def exponentials(seed: int, turn: int, start: int, count: int) -> Array:
 
 
 def draw_seeds(sweeps: Sweeps, count: int, seed: int) -> Array:
-    """Return so many samples by greedy k-means++: of a few drawn, the one that leaves the least distance to the rest.
+    """Return `count` samples by greedy k-means++: of a few drawn, the one that leaves the least distance to the rest.
 
     One sweep measures what each candidate leaves, and draws, for each, who would be the next candidates: count + 1
     sweeps in all. There are fewer seeds if there are no more different samples.
@@ -167,7 +167,7 @@ def begin(sweeps: Sweeps, seeds: Array, n_components: int, seed: int, least: flo
 
 
 def random_axes(count: int, d: int, seed: int, turn: int) -> Array:
-    """Return so many random directions, orthonormal rows."""
+    """Return `count` random directions, orthonormal rows."""
     block = np.random.default_rng([seed, turn]).standard_normal((d, count))
     return np.ascontiguousarray(np.linalg.qr(block)[0].T)
 

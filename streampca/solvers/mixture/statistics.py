@@ -131,7 +131,7 @@ class NearestSums(Statistic):
     flats: Flats
 
     def zero(self, n_full: int) -> Sums:
-        """Return sums of nothing."""
+        """Return empty sums."""
         n_flats, width, _ = self.flats.axes.shape
         return Sums(np.zeros((n_flats, width + 1, n_full)), np.zeros(n_flats), np.zeros(n_flats))
 

@@ -173,16 +173,14 @@ class _Attempt:
     def _taken_up(self, record: dict[str, Any] | None, asked: dict[str, Any], only_resume: bool) -> dict[str, Any]:
         """Return the record of the run that is resumed, or that of a new one; raise if the options differ."""
         different = [] if record is None else _differences(record, asked)
-        if different and not self.work.failed:
+        if different:
             raise InputError(
                 f"{self.work.folder}: holds unfinished work of other options: {'; '.join(different)}; undo the change "
                 "to resume, or add --fresh to start over"
             )
-        if record is None or different:
+        if record is None:
             if only_resume:
                 raise InputError(f"{self.task.output}: no checkpoint to resume; remove --only-resume to start")
-            if different:
-                logger.info("the last run failed, and had other options (%s): starting over", "; ".join(different))
             self.work.clear()
             limit = memory_limit(self.task.engine.memory_limit)
             record = asked | {

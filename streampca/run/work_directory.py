@@ -83,11 +83,6 @@ class WorkDirectory:
         """Write the record of this run."""
         _write(self.folder / "run.json", record)
 
-    @property
-    def failed(self) -> bool:
-        """Whether the last run ended with an error, not by a signal or a kill."""
-        return (_read(self.folder / "status.json") or {}).get("state") == "failed"
-
     def checkpoint(self, interval: float) -> Checkpoint:
         """Return the checkpoints."""
         return Checkpoint(self.folder / "checkpoint", interval)

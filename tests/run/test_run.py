@@ -730,11 +730,19 @@ def test_what_an_error_advises_can_be_done(tmp_path, here):
     values = made_up()
     values[1900, 3] = np.nan
     config = write_config(tmp_path / "n.yaml", stored(tmp_path / "n.zarr", values), tmp_path / "out.zarr")
-    code, _, err = here("run", config)
-    assert code == 2
-    assert "missing value" in err
-    code, _, err = here("run", config, "--set", "model.missing=mean")
-    assert code == 0, err
+    # An error within the checkpoint interval leaves nothing; later, the next message names --fresh.
+    for minutes, fresh in ((60, []), (1e-6, ["--fresh"])):
+        given = ("run", config, "--overwrite", "--set", f"engine.checkpoint_minutes={minutes}")
+        code, _, err = here(*given)
+        assert code == 2
+        assert "missing value" in err
+        assert folder_of(tmp_path / "out.zarr").exists() == bool(fresh)
+        if fresh:
+            code, _, err = here(*given, "--set", "model.missing=mean")
+            assert code == 2
+            assert "model.missing was auto, is mean; undo the change to resume, or add --fresh to start over" in err
+        code, _, err = here(*given, "--set", "model.missing=mean", *fresh)
+        assert code == 0, err
 
 
 def test_the_page_of_a_run_begins_with_the_column_named(tmp_path, monkeypatch):

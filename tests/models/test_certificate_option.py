@@ -172,7 +172,8 @@ def test_a_run_reads_the_key(tmp_path, here, certificate):
     code, out, err = here("run", config, "--json", "--quiet")
     assert code == 0, err
     said = json.loads(out)
-    assert said["certificate_method"] == METHODS[certificate]
+    # The last component is noise, whose probe may miss the tolerance: float64 products then certify it.
+    assert said["certificate_method"] in ({"probe", "exact"} if certificate is True else {METHODS[certificate]})
     assert len(said[name_of(certificate)]) == 4
     assert json.loads(streampca.load(tmp_path / "o.zarr").attrs["parameters"])["certificate"] == certificate
 
@@ -187,18 +188,25 @@ def test_the_key_takes_true_exact_and_false(tmp_path, text, value):
 @pytest.mark.parametrize("text", ["probe", "2", "null", "[exact]"])
 def test_the_key_takes_nothing_else(tmp_path, text):
     config = write_config(tmp_path / "run.yaml", "a", "b")
-    with pytest.raises(InputError, match="model.certificate is .*; give true, false or exact"):
+    with pytest.raises(InputError, match="model.certificate must be true, false or exact, got "):
         load_config(config, [f"model.certificate={text}"])
 
 
 def test_the_key_is_for_pca_alone(tmp_path):
     config = write_config(tmp_path / "run.yaml", "a", "b")
-    with pytest.raises(InputError, match="certificate is for kind pca, and model.kind is ppca"):
+    with pytest.raises(InputError, match="certificate is an option of pca; model.kind is ppca"):
         load_config(config, ["model.kind=ppca", "model.certificate=exact"])
 
 
+def _keys(schema, name):
+    """All descriptions of a key in a JSON schema."""
+    parts = list(schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ())
+    own = [schema["properties"][name]] if isinstance(schema, dict) and name in schema.get("properties", {}) else []
+    return own + [key for part in parts for key in _keys(part, name)]
+
+
 def test_schema_and_starter_have_the_key():
-    key = schema()["$defs"]["PCAModel"]["properties"]["certificate"]
+    (key,) = _keys(schema(), "certificate")
     assert key["default"] is True
     assert [part.get("type") for part in key["anyOf"]] == ["boolean", "string"]
     (line,) = [line for line in starter("pca").splitlines() if "# certificate:" in line]

@@ -196,11 +196,6 @@ def certify_matrix(
     return Errors(values, residual, rounding, parts[0].method)
 
 
-def estimate(values: Array, residuals: Array) -> Errors:
-    """Return errors without a certificate: rounding is not measured."""
-    return Errors(values, np.linalg.norm(residuals, axis=0), np.zeros(len(values)), "none")
-
-
 def float64_floor(n_full: int, chain: int, trace: float, scaling: Scaling | None, largest: float) -> float:
     """Bound the rounding of S u in float64, absolute, whatever the order of summation.
 

@@ -96,7 +96,6 @@ class Dense:
         trace = know_scaling(sweeps, moments)
         matrix = sweeps.matrix
         S, kept = self._covariance(symmetric(scatter), sweeps, scaled)
-        n = matrix.source.shape[0]
         values, vectors, following = leading_pairs(S, wanted, trace)
         rows = None
         if gram and wanted.certified and matrix.dtype != np.float64:
@@ -107,7 +106,7 @@ class Dense:
             errors = certify_matrix(S, values, vectors, floor, probe, gram)
             if probe is None and matrix.dtype != np.float64:
                 errors = replace(errors, rounding=np.zeros(len(values)), method="none")
-        merging = None if probe is None or kept is None else probe.H * (n - 1)
+        merging = None if probe is None or kept is None else probe.H * (matrix.source.shape[0] - 1)
         return finish(
             sweeps, wanted, errors, vectors, trace, moments, TOO_SMALL, following=following, scatter=kept,
             probe=merging, chain=chain_of(matrix, Scatter()), rows=rows,

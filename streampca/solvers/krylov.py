@@ -35,7 +35,7 @@ from streampca.solvers.base import (
     is_null,
     use_float64,
 )
-from streampca.solvers.certificate import MARGIN, PROBES, Errors, Probe, RowProbe, certify, estimate, floor_of
+from streampca.solvers.certificate import MARGIN, PROBES, Errors, Probe, RowProbe, certify, floor_of
 from streampca.solvers.cost import PRODUCT_RATE, Cost, Problem, block_size
 from streampca.sweep.matrix import tile_dtype
 from streampca.sweep.memory import Needs, footprint
@@ -146,7 +146,7 @@ class Krylov:
             sweeps, wanted, errors, basis.vectors(count), trace, moments, self.hint(sweeps, basis),
             f"only {count} components fit the memory limit; increase it",
             following=float(basis.values[count]) if count < len(basis.values) else None,
-            rows=basis.kept_rows(count) if basis.has_rows else None,
+            rows=basis.kept_rows(count) if sum(block.shape[1] for block in basis.rows) == basis.m else None,
         )  # fmt: skip
 
     def _iterate(
@@ -234,7 +234,7 @@ def measured(sweeps: Sweeps, basis: Basis, probe: Probe | RowProbe | None, count
     """Return the errors of the leading Ritz pairs: certified, or estimates where float32 tiles have no probe."""
     matrix, values, residuals = sweeps.matrix, basis.values[:count], basis.residuals(count)
     if probe is None and matrix.dtype != np.float64:
-        return estimate(values, residuals)
+        return Errors(values, np.linalg.norm(residuals, axis=0), np.zeros(count), "none")
     floor = basis.rounding(count) * floor_of(matrix, Statistic(), trace, float(values[0]))
     rows = basis.kept_rows(count) if isinstance(probe, RowProbe) else None
     return certify(values, basis.vectors(count), residuals, floor, probe, rows, gram=matrix.axis == 1)
@@ -300,11 +300,6 @@ class Basis:
     def complete(self) -> bool:
         """Whether V spans the whole space."""
         return self.m == len(self.V)
-
-    @property
-    def has_rows(self) -> bool:
-        """Whether A V was kept for all of V."""
-        return sum(int(block.shape[1]) for block in self.rows) == self.m
 
     def start(self, block: Array) -> Array:
         """Start with the span of this block."""

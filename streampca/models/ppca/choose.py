@@ -1,4 +1,4 @@
-"""How many components: criteria from the spectrum of complete data, and what a choice came to."""
+"""Choice of the number of components: criteria from the spectrum of complete data."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import gammaln
 
 from streampca._typing import Array
 from streampca.solvers.em.loop import LEAST_NOISE
@@ -13,14 +14,14 @@ from streampca.solvers.em.loop import LEAST_NOISE
 
 @dataclass(frozen=True)
 class Choice:
-    """How many components to take, and why.
+    """A number of components, and how it was chosen.
 
     Attributes
     ----------
     criterion : "evidence", "bic" or "heldout".
-    candidates : numbers of components looked at.
+    candidates : numbers of components that were compared.
     values : of the criterion, for each; larger is better.
-    best : the number chosen.
+    best : the chosen number.
     """
 
     criterion: str
@@ -30,10 +31,10 @@ class Choice:
 
     @property
     def note(self) -> str:
-        """Say what was chosen."""
+        """The choice in words."""
         names = {"evidence": "Minka's evidence", "bic": "BIC", "heldout": "the likelihood of held-out values"}
         last = self.best == self.candidates[-1]
-        more = "; it is the most that was looked at, there may be more" if last else ""
+        more = "; it is the largest candidate, there may be more" if last else ""
         return f"{self.best} components chosen by {names[self.criterion]}{more}"
 
 
@@ -73,8 +74,6 @@ def evidence(values: Array, trace: float, n: int, d: int) -> Array:
 
     References: Minka (2000), Automatic choice of dimensionality for PCA, NIPS 13, eq. 30 (Laplace's method).
     """
-    from scipy.special import gammaln
-
     known = np.append(values, np.full(d - len(values), max(trace - float(values.sum()), 0.0) / max(d - len(values), 1)))
     known = np.maximum(known, LEAST_NOISE * trace / d)
     curve = np.empty(len(values))
@@ -85,9 +84,9 @@ def evidence(values: Array, trace: float, n: int, d: int) -> Array:
         fitted = np.append(known[:k], np.full(d - k, noise))
         hessian = 0.0
         for a in range(k):
-            apart = np.maximum(known[a] - known[a + 1 :], LEAST_NOISE * known[a])
+            gaps = np.maximum(known[a] - known[a + 1 :], LEAST_NOISE * known[a])
             steep = np.maximum(1 / fitted[a + 1 :] - 1 / fitted[a], LEAST_NOISE / fitted[a])
-            hessian += float((np.log(apart) + np.log(steep) + math.log(n)).sum())
+            hessian += float((np.log(gaps) + np.log(steep) + math.log(n)).sum())
         free = d * k - k * (k + 1) / 2
         curve[k - 1] = (
             prior - 0.5 * n * float(np.log(known[:k]).sum()) - 0.5 * n * (d - k) * math.log(noise)

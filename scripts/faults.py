@@ -23,16 +23,19 @@ from streampca import InputError, load
 from streampca.demos.simulate_genotypes import simulate_genotypes
 from streampca.models.pca.dataset import from_dataset
 from streampca.models.pca.fit import project
+from streampca.models.pca.options import PCAOptions
 from streampca.report import write_report
 from streampca.results.export import export
+from streampca.results.fit import linear
+from streampca.results.fit.job import FitJob
 from streampca.results.store import check_whole, load_arrays
-from streampca.run.fit import Job, open_data
+from streampca.run.config.blocks import Data, Filter
+from streampca.run.fit import open_data
 from streampca.sources import open_source
 from streampca.sweep.checkpoint import Checkpoint
 
 Rng = np.random.Generator
-SOURCE = {"missing": "auto", "scale": "auto"}
-MODEL = {"kind": "pca", "n_components": 3, "solver": "krylov", "seed": 0, "tol": 1e-7}
+MODEL = PCAOptions(n_components=3, solver="krylov", tol=1e-7)
 WHOLE = {"config": {"write_empty_chunks": True}}
 CODECS: dict[str, dict[str, Any]] = {
     "zstd": {"compressors": ZstdCodec()},
@@ -82,9 +85,9 @@ def make(kind: str, folder: Path) -> Path:
 def fit(path: Path, store: Path, progress: Callable[[Any], None] = lambda _: None) -> dict[str, bytes]:
     """Fit, reading the data in each sweep; returns the bytes of what was found."""
     store.mkdir(exist_ok=True)
-    source = open_data(str(path), SOURCE)
+    source = open_data(Data(path=str(path)), Filter())
     source.costly = False
-    Job.of(source, SOURCE, MODEL, "4GB", progress).fit(store)
+    linear.fit(FitJob("pca", source, MODEL, "4GB", progress), store)
     return found_in(store)
 
 

@@ -158,7 +158,7 @@ def soak(folder: Path, quick: bool) -> Iterator[Row]:
     yield soaked("PCA of genotypes", 60, [partial(PCA(3).fit, calls)], folder)
     out = folder / "run.pca.zarr"
     asked = {
-        "source": {"path": str(store)}, "model": {"kind": "pca", "n_components": 3, "solver": "krylov"},
+        "data": {"path": str(store)}, "model": {"kind": "pca", "n_components": 3, "solver": "krylov"},
         "output": {"path": str(out), "overwrite": True}, "engine": {"checkpoint_minutes": 1e-6},
     }  # fmt: skip
     config = folder / "run.yaml"

@@ -20,10 +20,11 @@ DAMAGED = (
 
 T = TypeVar("T")
 
-# The user in a URL: all of it for HTTP, also with slashes mistyped; with a password, which may contain a slash, for
-# other schemes (abfs://CONTAINER@ACCOUNT has none).
+# The user in a URL: all of it for HTTP, also with slashes mistyped; with a password, which may contain a slash or an
+# @, for other schemes (abfs://CONTAINER@ACCOUNT has none).
 _USER = re.compile(
-    r"(?<=\bhttp:)(/+)[^/\s?#]*@|(?<=\bhttps:)(/+)[^/\s?#]*@|(?<=:)(//)[^/\s?#@:]*:[^\s?#@]*@", re.IGNORECASE
+    r"(?<=\bhttp:)(/+)[^/\s?#]*@|(?<=\bhttps:)(/+)[^/\s?#]*@|(?<=:)(//)[^/\s?#@:]*:[^\s?#@]*(?:@[^/\s?#@]*)*@",
+    re.IGNORECASE,
 )
 # Query and fragment of a URL, which may contain tokens and signatures, without the punctuation that ends a sentence.
 _QUERY = re.compile(r"(:/+[^\s?#'\"]*)[?#][^\s'\"]*?(?=[:;,.)]*(?:[\s'\"]|$))")

@@ -119,7 +119,6 @@ def _watch(points: Points, partitions: bool) -> None:
 
 def prepare() -> None:
     """Load what commands need; small data make several partitions, and each checkpoint is written at once."""
-    import streampca.results.regression
 
     import streampca.cli.fit
     import streampca.results.apply

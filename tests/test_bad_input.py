@@ -24,7 +24,8 @@ from streampca import InputError
 from streampca.cli import cli
 from streampca.errors import LONGEST_MESSAGE
 from streampca.models.pca.options import PCAOptions
-from streampca.results.fit.job import FitJob, plan_linear
+from streampca.results.fit import linear
+from streampca.results.fit.job import FitJob
 from streampca.results.store import load
 from streampca.results.write import save
 from streampca.run.config import load as load_config
@@ -74,7 +75,7 @@ def told_by(use, path):
 
 
 def plan(path):
-    return plan_linear(FitJob("pca", open_data(Data(path=str(path)), Filter()), MODEL, "2GB"))
+    return linear.plan(FitJob("pca", open_data(Data(path=str(path)), Filter()), MODEL, "2GB"))
 
 
 def test_a_message_is_one_line_of_bounded_length_whatever_it_quotes():

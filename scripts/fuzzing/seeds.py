@@ -30,13 +30,14 @@ TABLES = (
     b"".join(b"i%d  x%d\n" % (i, i) for i in range(8)),
 )
 CONFIGS = (
-    b"source: {path: x.npy, scale: unit}\nmodel: {kind: pca, n_components: 3, tol: 1e-3}\noutput: {path: o.zarr}\n",
-    b"source:\n  path: study.bed\n  maf: 0.01\n  keep: ids.txt\nmodel:\n  kind: ppca\n  n_components: 2\noutput:\n"
-    b"  path: out.zarr\n  overwrite: true\nengine:\n  kind: slurm\n  memory: 2GB\n  walltime: '01:00:00'\n",
+    b"data: {path: x.npy}\nmodel: {kind: pca, n_components: 3, scale: unit, tol: 1e-3}\noutput: {path: o.zarr}\n",
+    b"data:\n  path: study.bed\nfilter:\n  maf: 0.01\n  keep: ids.txt\nmodel:\n  kind: ppca\n"
+    b"  n_components: 2\noutput:\n"
+    b"  path: out.zarr\n  overwrite: true\nengine:\n  kind: slurm\n  memory_limit: 2GB\n  walltime: '01:00:00'\n",
     b"a: &a [x, x, x, x, x, x, x]\nb: &b [*a, *a, *a, *a, *a, *a, *a, *a]\nc: &c [*b, *b, *b, *b, *b, *b, *b]\n"
     b"d: &d [*c, *c, *c, *c, *c, *c, *c]\ne: &e [*d, *d, *d, *d, *d, *d, *d]\nf: &f [*e, *e, *e, *e, *e, *e, *e]\n"
-    b"g: &g [*f, *f, *f, *f, *f, *f, *f]\nh: &h [*g, *g, *g, *g, *g, *g, *g]\nsource: {path: *h}\n",
-    b"source: !!python/object/apply:os.mkdir ['run']\nmodel: !!binary aGVsbG8=\noutput: {path: &p out, <<: *p}\n",
+    b"g: &g [*f, *f, *f, *f, *f, *f, *f]\nh: &h [*g, *g, *g, *g, *g, *g, *g]\ndata: {path: *h}\n",
+    b"data: !!python/object/apply:os.mkdir ['run']\nmodel: !!binary aGVsbG8=\noutput: {path: &p out, <<: *p}\n",
 )
 
 
@@ -190,7 +191,7 @@ def results(folder: Path) -> list[dict[str, bytes]]:
         "pca": ["pca", str(data), *few],
         "genotypes": ["pca", str(bed), *few],
         "ppca": ["ppca", str(data), *few],
-        "kpca": ["kpca", str(data), *few, "--landmarks", "6"],
+        "kpca": ["kpca", str(data), *few, "--n-landmarks", "6"],
         "pcr": ["pcr", str(data), "--target", f"{labels}:y", *few],
     }
     made = []
@@ -229,9 +230,9 @@ def checkpoints(folder: Path) -> list[dict[str, bytes]]:
 
 
 def workplaces(_: Path) -> list[dict[str, bytes]]:
-    config = {"source": {"path": "x.npy"}, "output": {"path": "out.zarr"}, "model": {"kind": "pca"}}
+    config = {"data": {"path": "x.npy"}, "output": {"path": "out.zarr"}, "model": {"kind": "pca"}}
     run = {"id": "a", "config": config, "fingerprint": "b", "streampca": "0.6.0", "begun": "c", "memory": 10**9,
-           "attempts": 1, "exporting": False}  # fmt: skip
+           "attempts": 1, "exporting": False, "placing": False}  # fmt: skip
     status = {"state": "running", "output": "out.zarr", "started": "d", "begun": "c", "attempts": 1, "pid": 3,
               "host": "h", "expected_sweeps": 5, "limit_bytes": 10**9, "sweep": 2, "label": "l", "done": 3,
               "partitions": 4, "sweep_seconds": 1.5, "eta_seconds": 3.5, "note": "n", "memory_bytes": 10**8,

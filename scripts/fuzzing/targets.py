@@ -32,10 +32,14 @@ from fuzzing.seeds import (
     workplaces,
 )  # fmt: skip
 from streampca.errors import InputError
+from streampca.models.pca.options import PCAOptions
+from streampca.results.fit import linear
+from streampca.results.fit.job import FitJob
 from streampca.run.config import load as load_config
+from streampca.run.config.blocks import Data, Filter
 from streampca.run.convert import convert
-from streampca.run.fit import Job, open_data
-from streampca.run.work_directory import Workplace
+from streampca.run.fit import open_data
+from streampca.run.work_directory import WorkDirectory
 from streampca.run.work_directory import status as status_of
 from streampca.sources import open_genotypes
 from streampca.sources.formats.plink1 import read_bim, read_fam
@@ -82,14 +86,12 @@ class Target:
 
 def use_source(path: Path) -> None:
     """Open data, look at labels, plan a fit, and read what one task reads first."""
-    data = open_data(str(path), {})
+    data = open_data(Data(path=str(path)), Filter())
     data.fingerprint()
     for axis in (data.samples, data.features):
         for _, values in axis.coords.values():
             np.asarray(values).shape  # noqa: B018
-    source = {"missing": "auto", "scale": "auto"}
-    model = {"kind": "pca", "n_components": None, "solver": "auto", "seed": 0, "tol": 1e-3}
-    chosen = Job.of(data, source, model, MEMORY).plan()
+    chosen = linear.plan(FitJob("pca", data, PCAOptions(), MEMORY))
     chosen.lines()
     start, stop = chosen.cut.partitions[0]
     matrix = chosen.matrix(data, "mean")
@@ -165,15 +167,13 @@ def use_checkpoint(folder: Path, number: int) -> None:
 
 
 def use_workplace(folder: Path, _: int) -> None:
-    from streampca.cli.running import _lines
-
+    from streampca.cli.status import _lines
     from streampca.run.driver import _differences
 
-    place = Workplace(folder / "out.zarr.unfinished")
-    begun = place.asked
-    place.failed  # noqa: B018
+    place = WorkDirectory(folder / "out.zarr.unfinished")
+    begun = place.record
     if begun is not None:
-        _differences(begun, {**begun, "config": {"source": {"path": "x.npy"}, "output": {"path": "out.zarr"}}})
+        _differences(begun, {**begun, "config": {"data": {"path": "x.npy"}, "output": {"path": "out.zarr"}}})
     found = status_of(folder / "out.zarr")
     if found is not None:
         json.dumps(found)

@@ -260,7 +260,7 @@ def test_an_interrupt_leaves_no_output(data, here, monkeypatch):
         raise KeyboardInterrupt
 
     assert here("pca", "x.npy", "-k", 2, "--quiet")[0] == 0
-    for command, module in ((("kpca", "x.npy", "-k", 2), "fit"), (("denoise", "x.pca.zarr", "x.npy"), "apply")):
+    for command, module in ((("kpca", "x.npy", "-k", 2), "fit.job"), (("denoise", "x.pca.zarr", "x.npy"), "apply")):
         with monkeypatch.context() as patch:
             patch.setattr(f"streampca.results.{module}.save", stop)
             assert here(*command, "--quiet")[0] == 130

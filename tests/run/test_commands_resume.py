@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("several_partitions")
 COMMANDS = {
     "pca": (
         ("pca", "x.zarr", "-k", 3), ("pca", "x.zarr", "-k", 2), "model.n_components was 3, is 2",
-        "streampca.results.fit.save",
+        "streampca.results.fit.job.save",
     ),
     "project": (
         ("project", "r.pca.zarr", "x.zarr"), ("project", "r.pca.zarr", "y.zarr"), "data.path was x.zarr, is y.zarr",

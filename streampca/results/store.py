@@ -99,7 +99,7 @@ def variant_labels_in(result: xarray.Dataset) -> dict[str, Array]:
 
 
 def load(path: str | Path) -> xarray.Dataset:
-    """Open a result, at a path or behind a URL; refuses what is not one, is damaged, or of a newer format.
+    """Open a result at a path or URL; raise if it is not one, is damaged, or has a newer format.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ def _opened(path: str | Path) -> xarray.Dataset:
     import zarr
 
     with _damage_told(path):
-        # Names in consolidated metadata need not be those of what is there.
+        # Names in consolidated metadata may differ from those of the arrays.
         consolidated = None if is_url(path) else False
         group = zarr.open_group(open_store(str(path), "fill"), mode="r", use_consolidated=consolidated)
         arrays = list(arrays_in(group, deep=False))
@@ -154,7 +154,7 @@ def load_scores(path: Path) -> xarray.Dataset:
         raise InputError(f"{path}: holds no scores of new samples; give a store that `streampca project` wrote")
     dataset = _opened(path)
     if "scores" not in dataset:
-        raise InputError(f"{path}: is not whole, scores is not there; project the samples again")
+        raise InputError(f"{path}: is incomplete, scores is missing; project the samples again")
     check_arrays(path, dataset)
     return dataset
 
@@ -178,7 +178,7 @@ def _damage_told(path: str | Path) -> Iterator[None]:
 
 
 def check_whole(store: Path, cure: str) -> None:
-    """Refuse a store that was written here and is not whole, before it gets its name."""
+    """Raise if a store that was written here is incomplete, before it gets its name."""
     try:
         check_damage(store)
     except InputError as error:

@@ -1,12 +1,12 @@
-"""Where sweeps run: threads of this process, worker processes, a Dask scheduler that is there already, or a job queue.
+"""Where sweeps run: threads of this process, worker processes, a running Dask scheduler, or a job queue.
 
 Sweeps take whatever `distributed.Client` is active, so an engine is only a context that has one:
 
     with engine(settings, threads=2, memory=2_000_000_000) as client:
         PCA(20).fit("study.bed")
 
-Workers come and go: a process that is killed is started again, a job that ends is replaced by another, and what they
-were at is done again elsewhere. What is found is the same.
+Workers come and go: a killed process is restarted, a job that ends is replaced, and their tasks run elsewhere. The
+results are the same.
 """
 
 from __future__ import annotations
@@ -318,7 +318,7 @@ def _await_workers(client: Any, address: str) -> None:
 
 
 def _check_workers(client: Any, address: str, memory: int) -> None:
-    """Refuse workers that would not give the same results; say if they have less memory than is planned for."""
+    """Raise for workers that would give other results; warn of workers with less memory than planned."""
 
     def look(dask_worker: Any) -> tuple[str, str, int]:
         # Sent as it is, not by name: the worker may have no streampca.

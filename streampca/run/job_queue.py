@@ -38,7 +38,7 @@ from streampca.run.engine import (
 
 # Seconds for a queue to answer.
 QUEUE_SECONDS = 60
-# How often the queue is asked about jobs whose workers are not there, at most.
+# Seconds between two queries of the queue about jobs without a worker.
 LOOK_SECONDS = 10
 # A job that does not reach its driver ends after so long.
 ORPHAN_SECONDS = 60
@@ -84,7 +84,7 @@ def job_engine(settings: Any, threads: int, memory: int, keys: Path | None = Non
         try:
             keeper.submit()
         except (RuntimeError, OSError, ValueError) as error:
-            raise InputError(f"{queue.submit} refuses the job of a worker: {_last_line(error)}") from error
+            raise InputError(f"{queue.submit} rejects the job of a worker: {_last_line(error)}") from error
         keeper.start()
         logger.info("waiting for the first of %d jobs of %s", settings.workers, settings.kind)
         try:
@@ -277,7 +277,7 @@ class _Keeper(threading.Thread):
                 return
 
     def _without_worker(self) -> dict[str, str]:
-        """Return the ids of jobs whose workers are not there, by the workers' names."""
+        """Return the ids of jobs without a worker, by the names of the workers."""
         observed = self._cluster.observed
         ids = {name: str(job.job_id) for name, job in self._cluster.workers.copy().items()}
         there = {ids[name] for name in observed if name in ids}

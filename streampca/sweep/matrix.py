@@ -125,7 +125,7 @@ class Matrix:
     scaling : centre and scale once they are known; before, each tile is centred by its own mean.
     partitions : ranges of the block axis.
     slab_length : length of one read along the block axis.
-    filter : which genotypes to use; cut along features, those left out are not in the tiles at all, cut along samples,
+    filter : which genotypes to use; cut along features, excluded ones are not in the tiles at all, cut along samples,
         they are zero.
     divisor : what each feature is divided by, where that is known before anything is read.
     used : (n,) 1 for samples whose mean is the centre, 0 for others, which count for scales alone; None for all. Of
@@ -322,7 +322,7 @@ def _exact_calls(packed: Array, values: Array, n_samples: int) -> Parts:
 
 
 def feature_tile_length(length: int, d: int, itemsize: int) -> int:
-    """Return how many samples of d features make a tile, of so many wanted: with wide ones the inputs set the limit."""
+    """Return the number of samples of a tile, at most `wanted`: wide samples set the limit."""
     return min(length, max(MIN_TILE_LENGTH, LARGE_TILE_BYTES // (d * itemsize)))
 
 

@@ -505,7 +505,7 @@ def test_jobs_that_end_before_their_worker_is_there_are_an_error(queue):
 @pytest.mark.usefixtures("left_as_it_was")
 def test_a_job_that_is_refused_is_an_error(queue):
     (queue / "refuse").touch()
-    with pytest.raises(InputError, match="sbatch refuses the job of a worker: sbatch: error: no such account"):
+    with pytest.raises(InputError, match="sbatch rejects the job of a worker: sbatch: error: no such account"):
         with engine(jobs("slurm"), 1, MEMORY):
             pass
 

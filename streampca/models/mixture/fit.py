@@ -92,7 +92,7 @@ class MixtureOfPPCAFit(Fitted):
 
 def check_data(source: Source, options: MixtureOptions) -> None:
     """Raise `InputError` for data that the mixture cannot be fitted to."""
-    refuse_genotypes(source)
+    check_no_genotypes(source)
     n, d = source.shape
     if options.n_components >= d:
         raise InputError(
@@ -143,8 +143,8 @@ def _tile_bytes(source: Source, n_clusters: int, width: int) -> int:
     return 8 * (2 * length * d + d * width + 3 * length * n_clusters * (width + 3))
 
 
-def refuse_genotypes(source: Source) -> None:
-    """Refuse genotypes, whose samples are not read one by one."""
+def check_no_genotypes(source: Source) -> None:
+    """Raise for genotypes, whose samples cannot be read one by one."""
     if source.is_genotypes:
         raise InputError(
             f"{source.name}: a mixture is not for genotypes; fit it to their scores: MixtureOfPPCA().fit(scores) for "
@@ -200,7 +200,7 @@ def fit_mixture(
 
 def log_joint(source: Source, fitted: MixtureOfPPCAFit, memory: Any = None, progress: Progress = silent) -> Array:
     """Return log pi_c + log N(x; mu_c, C_c) of samples, (n, K), in float64; one sweep."""
-    refuse_genotypes(source)
+    check_no_genotypes(source)
     d, (K, width), scaling = source.shape[1], fitted.explained_variance.shape, fitted.scaling
     if d != len(scaling.mean):
         raise InputError(

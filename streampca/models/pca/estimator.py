@@ -374,7 +374,7 @@ class PCA(Transformer):
         return np.asarray(np.maximum(squares.astype(np.float64) - (scores.astype(np.float64) ** 2).sum(axis=1), 0.0))
 
     def reconstruction_curve(self) -> Array:
-        """Return J(m) for m = 0 .. k: the sum of the eigenvalues left out by the first m components, from the trace."""
+        """Return J(m) for m = 0 .. k: the sum of all eigenvalues but the first m, from the trace."""
         check_is_fitted(self)
         left = self._fitted.total_variance - np.cumsum([0.0, *self._fitted.explained_variance])
         return np.asarray(np.maximum(left, 0.0))

@@ -244,7 +244,7 @@ def _replace_dependent(rows: Array) -> None:
 
 
 def check_width(source: Source, found: PCAFit) -> None:
-    """Refuse data with other features than those fitted."""
+    """Raise if data have other features than the fit."""
     if source.shape[1] != len(found.mean):
         raise InputError(
             f"{source.name}: X has {source.shape[1]} features, but the components were fitted on "

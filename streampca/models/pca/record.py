@@ -133,11 +133,9 @@ def not_distinguishable(fitted: PCAFit) -> tuple[str, ...]:
         if last < k:
             alike.append(which)
         elif end == first:
-            notes.append(f"{which} is not distinguishable from those that follow it: the {why}; it may be noise")
+            notes.append(f"{which} is not distinguishable from those that follow it: the {why}")
         else:
-            notes.append(
-                f"{which}, and those that follow them, are not distinguishable: their {why}; they may be noise"
-            )
+            notes.append(f"{which}, and those that follow them, are not distinguishable: their {why}")
     if len(alike) > MOST_NOTES:
         alike = [f"PCs {', '.join(which.removeprefix('PCs ') for which in alike)}"]
     first_notes = (f"{which} are not distinguishable: their {why}; read them as one plane or space" for which in alike)

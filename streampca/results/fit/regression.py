@@ -26,9 +26,9 @@ from streampca.sources.tables import Table, read_table, source_ids, split_column
 if TYPE_CHECKING:
     import xarray
 
-# Kinds that a column of text may have and still be a covariate.
+# Maximum number of categories of a covariate.
 MOST_KINDS = 100
-# What PLINK writes for a phenotype that is not known.
+# PLINK's code for a missing phenotype.
 PLINK_MISSING = -9
 
 
@@ -79,7 +79,7 @@ def targets_from(
 
 
 def _coded(values: Array) -> bool:
-    """Tell whether PLINK's code for a missing phenotype stands among values that are positive."""
+    """Whether PLINK's code for a missing phenotype is among positive values."""
     others = values[(values != PLINK_MISSING) & ~np.isnan(values)]
     return bool((values == PLINK_MISSING).any() and others.size and (others > 0).all())
 
@@ -123,7 +123,7 @@ def predict_by(
     source: Source, result: xarray.Dataset, covariates: Array | None = None, memory: Any = None,
     progress: Progress = silent,
 ) -> tuple[Array, Match | None]:  # fmt: skip
-    """Return the targets (n, q) that a result foretells for samples, and which variants of genotypes it went by."""
+    """Return the predicted targets (n, q) of samples, and the matched variants of genotypes."""
     found, match = pcr_dataset.from_dataset(result), None
     if found.genotypes:
         if not source.is_genotypes:
@@ -179,7 +179,7 @@ def covariates_of(
 
 
 def _is_text(table: Table, column: str) -> bool:
-    """Tell whether a column has cells that are no numbers; codes that are numbers are numbers."""
+    """Whether a column has cells that are not numbers; numeric codes are numbers."""
     if column not in table.cells or table.columns[column].dtype.kind == "f":
         return False
     try:

@@ -7,7 +7,7 @@
     M-step, feature j, over its samples n:   (w_j, mu_j) = (sum_n <z~ z~'>)^-1 sum_n x_nj <z~_n>,   z~ = (z, 1)
 
 Both steps are small least-squares problems, one a row of the one axis, whose sums run over the other. A missing entry
-is left out of both sums: the sum over all entries is one matrix, and that over the missing ones is taken off it.
+is excluded from both sums: the sum over all entries is one matrix, and that over missing entries is subtracted.
 So one sweep does one step for the rows that it meets, and adds up what the other step needs:
 
     cut along samples:    the E-step of each sample met, and the sums for the M-step, which follows in memory

@@ -318,7 +318,7 @@ T = TypeVar("T")
 
 
 def in_pieces(function: Callable[[slice], T], count: int, k: int, threads: int) -> list[T]:
-    """Return function of ranges of so many rows, in order; several at a time."""
+    """Return a function of ranges of rows, in order; several ranges at a time."""
     step = EStep.rows_of(k, count)
     ranges = [slice(start, min(start + step, count)) for start in range(0, count, step)]
     with one_blas_thread, ThreadPoolExecutor(threads) as pool:

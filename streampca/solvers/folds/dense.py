@@ -6,7 +6,7 @@ training set are second moments of [scores, others], where the others are covari
 
     sum over the training samples of (u - mean)(u - mean)',   u = [z_1 .. z_k, others]
 
-and the same sum over the samples left out, about the same (the training samples') mean.
+and the same sum over the held-out samples, about the same (the training samples') mean.
 
 `FoldScatters` is for few features: scatter matrices of [x, others] are summed fold by fold, and those of a training set
 are the sum of the other folds'. `FoldGram` is for few samples: every training set's Gram matrix is a part of the whole
@@ -38,7 +38,7 @@ class Design:
     Attributes
     ----------
     folds : (n,) the fold of each sample, -1 for those that are not used.
-    n_folds : how many are left out in turn; 0 for none: there is one training set, of all samples used.
+    n_folds : number of folds, each held out in turn; 0: one training set of all samples used.
     others : (n, r) covariates and targets, each of mean 0 and variance 1; rows that are not used are zero.
     scale : (r,) what each of the others was divided by.
     wanted : components of each training set.
@@ -67,12 +67,12 @@ class Design:
         return (None, *range(self.n_folds))
 
     def training(self, left_out: int | None) -> Array:
-        """Mask of the samples that train when a fold is left out."""
+        """Mask of the training samples when a fold is held out."""
         used = self.folds >= 0
         return used if left_out is None else used & (self.folds != left_out)
 
     def trained_parts(self, left_out: int | None) -> list[int]:
-        """Return the parts that train when a fold is left out."""
+        """Return the training parts when a fold is held out."""
         return [part for part in range(self.parts) if part != left_out]
 
 
@@ -85,7 +85,7 @@ class Trained:
     values, certificate, null : (k,) eigenvalues, their certificates, and which are zero: their scores are zero, too.
     means : (r,) of the others.
     scatter : (k + r, k + r) of the training samples about their mean.
-    left_out : the same sum over the samples left out, about the mean of the training samples; None for none.
+    left_out : the same sum over the held-out samples, about the mean of the training samples; None if there are none.
     """
 
     n_samples: int

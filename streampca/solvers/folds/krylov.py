@@ -78,7 +78,7 @@ class FoldProduct(Statistic):
 
 @dataclass(frozen=True)
 class FoldMoments(Statistic):
-    """Second moments of [A V_t - shift_t, others - means_t] of each training set, and of the samples left out.
+    """Second moments of [A V_t - shift_t, others - means_t] of each training set, and of the held-out samples.
 
     Values are (training sets, 2, k + r, k + r).
     """

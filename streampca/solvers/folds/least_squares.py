@@ -2,7 +2,7 @@
 
 With R = L L' the moments of [covariates, scores], in this order, predictors P = L^-1 [c, z] are orthonormal. The
 coefficients w of y on them do not depend on m, which takes the first c + m of them: all m cost one factor. The same
-holds for samples left out, whose errors need their second moments alone.
+holds for held-out samples, whose errors need only their second moments.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Path:
     Attributes
     ----------
     errors : (q, k + 1) sums of squared errors of the training samples.
-    left_out : (q, k + 1) the same of the samples left out; None for none.
+    left_out : (q, k + 1) the same for held-out samples; None if there are none.
     """
 
     errors: Array
@@ -37,7 +37,7 @@ class Path:
     _size: Array
 
     def coefficients(self, target: int, count: int) -> Array:
-        """Return those of the first so many variables (covariates, then scores), for one target."""
+        """Return the coefficients of the first variables (covariates, then scores), for one target."""
         kept = self._kept[self._kept < count]
         r = len(kept)
         values = np.zeros(count)

@@ -29,7 +29,7 @@ ROUNDS = 3
 # m landmarks are for m / (4 log m) directions: the scores sum to twice these, so that each is chosen log m times or
 # more. Chosen less often, a direction is soon missed by chance, and all its rows then seem to matter.
 OVERSAMPLE = 4
-# What is left of k(x, x) is never less than so many roundings of it.
+# The residual of k(x, x) is never below this multiple of its rounding.
 ROUNDINGS = 8
 
 

@@ -4,7 +4,7 @@ The sweep sums the kernel itself, not phi(x): S = sum (z - mean z)(z - mean z)' 
 mean of k(x) over the landmarks, which takes a third of the products. A matrix B with phi(x) = B'z(x) makes the
 covariance B'S B / (n - 1) of it afterwards. It comes from the centred K = U L U', with 1 / sqrt(L), and one direction
 more for the mean of the landmarks: what a kernel has in common for all samples costs no digits. Rounding in S is
-magnified by 1 / L, so directions with L below a floor set by the type of the tiles are left out.
+magnified by 1 / L, so directions with L below a floor set by the type of the tiles are dropped.
 
 What the span misses is known exactly, k(x, x) - |phi(x)|^2 for each x. With `lost` its sum over n - 1, P the projection
 on the span and C the covariance in feature space,
@@ -226,7 +226,7 @@ def not_positive(values: Array, K: Array) -> str:
         return ""
     return (
         f"the kernel is not positive on these data (its matrix has the eigenvalue {values[0]:.3g} beside "
-        f"{values[-1]:.3g}): what is negative is left out, and shares and certificates do not hold"
+        f"{values[-1]:.3g}): negative parts are dropped, and shares and certificates do not hold"
     )
 
 

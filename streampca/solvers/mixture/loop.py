@@ -119,7 +119,7 @@ class MixtureFit:
     mixture : the parameters after the last iteration.
     likelihoods : log-likelihood at the beginning of each iteration; it falls only where a component was replaced.
     converged : whether gain and change came within the tolerance.
-    notes : which components were replaced or left out.
+    notes : which components were restarted or dropped.
     """
 
     mixture: Mixture

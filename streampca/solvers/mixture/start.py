@@ -67,7 +67,7 @@ class Draw(Statistic):
 
     Parameters
     ----------
-    flats : what is there.
+    flats : the flats so far.
     candidates : (C, d) points, of which one will be added to these: there is a draw for each. None are added if C is 0.
     count : samples to draw, L, without replacement.
     """

@@ -17,7 +17,7 @@ def name_of(path):
     return str(path.relative_to(DOCS))
 
 
-@pytest.mark.slow
+@pytest.mark.pages
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("page", TYPED, ids=name_of)
 def test_every_line_of_a_page_works_when_typed_in_order(page, tmp_path):

@@ -111,9 +111,7 @@ def save(variables: Variables, coords: Variables, attributes: Mapping[str, Any],
     for name in variables | coords:
         if "/" in name or name in ("", ".", "..", "zarr.json") or (name in variables and name in coords):
             # Labels come by whatever name their file has for them.
-            raise InputError(
-                f"{store}: a label called {name!r} is also the name of an array of the result; rename it"
-            )
+            raise InputError(f"{store}: a label called {name!r} is also the name of an array of the result; rename it")
         if (store / name).exists():
             # Of a run that was killed as it wrote.
             shutil.rmtree(store / name)

@@ -137,7 +137,7 @@ BAD = {
     "seed": (["pca", "x.zarr", "--random-state", "-1"], "--random-state must be an integer >= 0, got '-1'"),
     "broken metadata": (["pca", "broken.zarr"], "write the store again"),
     "half a result": (["info", "half.zarr"], "compute it again"),
-    "dimension twice": (["pca", "x.zarr", "--sample-dims", "sample,sample"], "name each once"),
+    "dimension twice": (["pca", "x.zarr", "--sample-dims", "sample,sample"], "must be unique"),
 }
 
 

@@ -142,7 +142,7 @@ def test_the_table_says_what_was_done(data, here):
     assert "coef0 1, degree 3: all samples are landmarks, exact" in out
     code, out, _ = here("kpca", "x.npy", "--landmarks", "fourier", "--n-landmarks", 100, "--quiet", "--overwrite")
     assert "100 random Fourier features" in out
-    assert "note: 100 random Fourier features give the kernel with an error of" in out
+    assert "note: 100 random Fourier features approximate the kernel with a root mean square error of" in out
     assert here("info", "x.kpca.zarr")[1] == out
 
 
@@ -281,7 +281,7 @@ def test_a_function_is_not_stored(data, here):
     for command in ("project", "denoise"):
         code, out, err = here(command, "f.zarr", "x.npy", "--quiet")
         assert (code, out) == (2, "")
-        assert "use the fitted model in Python" in err
+        assert "fit the model again in Python" in err
     assert here("info", "f.zarr")[0] == 0
 
 

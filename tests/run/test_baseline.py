@@ -14,7 +14,7 @@ SIZE = 'print(int(open("/proc/self/status").read().partition("VmRSS:")[2].split(
 FIT = "import streampca.run.driver, streampca.run.fit, streampca.results.kinds.pca, scipy.linalg, distributed"
 APPLY = f"{FIT}, streampca.run.apply, xarray"
 PACKED = "import streampca.sources.packed"
-LOOPS = "import numpy; from streampca.sweep.missing_loops import take_gaps; take_gaps(numpy.zeros((1, 1)), False)"
+LOOPS = "import numpy; from streampca.sweep.missing_loops import take_missing; take_missing(numpy.zeros((1, 1)), False)"
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 

@@ -12,6 +12,7 @@ from helpers import falling, matrix_with_spectrum
 from streampca import PCA, open_source
 from streampca.models.pca.fit import fit_pca
 from streampca.models.pca.options import PCAOptions
+from streampca.progress import silent
 from streampca.sweep.sweep import active_client
 
 ENGINES = ("covariance", "gram", "krylov")
@@ -29,10 +30,10 @@ def stored(tmp_path, solver, dtype=np.float32):
     return tmp_path / f"{solver}.zarr"
 
 
-def found_by(given, solver, workers, **changed):
+def found_by(given, solver, workers, progress=silent, **changed):
     options = PCAOptions(n_components=4, solver=solver, **changed)
     with dask.config.set(num_workers=workers):
-        found, sweeps = fit_pca(open_source(given), options)
+        found, sweeps = fit_pca(open_source(given), options, progress=progress)
     assert len(sweeps.matrix.partitions) > 4
     return found
 

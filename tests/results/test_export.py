@@ -170,7 +170,7 @@ def test_folder_must_exist(genotypes, tmp_path):
     result = PCA(2).fit(genotypes[0]).result_
     with pytest.raises(InputError) as error:
         export(result, tmp_path / "no" / "r")
-    assert "make it first" in one_line(error)
+    assert "create it first" in one_line(error)
 
 
 @pytest.mark.parametrize("overwrite", [False, True])

@@ -367,7 +367,7 @@ def test_from_one_bucket_to_another_killed_at_work_and_while_it_uploads(s3, data
     with watched(tmp_path / "refused", config, environment={"AWS_SECRET_ACCESS_KEY": "not-the-secret"}) as refused:
         refused.start()
         line = refused.end().line
-        assert "the secret is not that of the access key; check AWS_SECRET_ACCESS_KEY" in line
+        assert "the secret does not belong to the access key; check AWS_SECRET_ACCESS_KEY" in line
         assert refused.count() == 0
     assert not any(work.iterdir())
 

@@ -126,6 +126,7 @@ def load(path: str | Path) -> xarray.Dataset:
 
 def _opened(path: str | Path) -> xarray.Dataset:
     """Open a store of ours as a Dataset; labels, which are read now, must not claim more than there is memory."""
+    # Slow to load; summaries of a fit do without them.
     import xarray
     import zarr
 

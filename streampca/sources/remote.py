@@ -326,8 +326,8 @@ def _first(url: str) -> Client:
 
 def _connect(url: str, patience: float, silence: float) -> Client:
     """Return an obstore client for the objects below a URL."""
-    # An optional package.
     try:
+        # Optional: the extra s3.
         from obstore import store as clients
     except ImportError:
         raise InputError(f"{redacted(url)}: reading it needs obstore: pip install 'streampca[s3]'") from None

@@ -111,8 +111,8 @@ class PgenSource(GenotypeSource):
 
 
 def _pgenlib() -> Any:
-    # An optional package.
     try:
+        # Optional: the extra pgen.
         import pgenlib
     except ImportError as error:
         raise InputError("reading .pgen needs pgenlib: pip install 'streampca[pgen]'") from error

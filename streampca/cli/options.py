@@ -13,7 +13,7 @@ import click
 
 from streampca.errors import InputError, nearest, redacted
 from streampca.progress import BarProgress, JsonLines, LogProgress, Progress, on_terminal, silent
-from streampca.run.config.blocks import Config, Data, Filter
+from streampca.run.config.blocks import Config, Data
 from streampca.run.config.build import build
 from streampca.validation import Options
 
@@ -124,7 +124,6 @@ def flags(*options: click.Option) -> Callable[..., Any]:
 
 
 data_flags = flags(*record_flags("data", Data))
-selection_flags = flags(*record_flags("filter", Filter, [n for n in Filter.model_fields if "outlier" not in n]))
 resume_options = together(
     click.option("--overwrite", is_flag=True, help="Replace a finished output."),
     click.option("--fresh", is_flag=True, help="Discard unfinished work of an earlier run."),

@@ -52,8 +52,8 @@ class MixtureOfPPCA(DensityMixin, Estimator):  # type: ignore[misc]
 
     Attributes
     ----------
-    weights_ : (n_clusters,) falling. A component that is left with too few samples begins anew elsewhere, and is left
-        out, with a warning in the log, when that has happened n_clusters times: there may be fewer than asked for.
+    weights_ : (n_clusters,) in descending order. A cluster with too few samples restarts elsewhere; after n_clusters
+        restarts it is dropped, with a warning in the log, so that there may be fewer clusters than requested.
     means_ : (n_clusters, n_features), in units of the data.
     components_ : (n_clusters, n_components, n_features) of scaled features, if scaled; orthonormal rows, the largest
         entry of each positive.

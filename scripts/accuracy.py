@@ -13,7 +13,8 @@ import numpy as np
 import xarray
 
 from streampca import InputError, load
-from streampca.models.assign import AssignOptions, assign
+from streampca.models.assign.assign import assign
+from streampca.models.assign.options import AssignOptions
 from streampca.sources.tables import ids_of, read_table, split_column
 
 METHODS = {"nn": "nearest neighbour", "nb": "naive Bayes", "kde": "kernel densities", "gmm": "groups by BIC"}

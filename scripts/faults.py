@@ -21,14 +21,14 @@ from zarr.codecs import BloscCodec, Crc32cCodec, GzipCodec, ZstdCodec
 
 from streampca import InputError, load
 from streampca.demos.simulate_genotypes import simulate_genotypes
-from streampca.models.pca.dataset import from_dataset
 from streampca.models.pca.fit import project
 from streampca.models.pca.options import PCAOptions
+from streampca.models.pca.record import PCAFit
 from streampca.report import write_report
 from streampca.results.export import export
-from streampca.results.fit import linear
-from streampca.results.fit.job import FitJob
-from streampca.results.store import check_whole, load_arrays
+from streampca.results.fit import FitJob
+from streampca.results.kind import kind_of
+from streampca.results.store import check_whole
 from streampca.run.config.blocks import Data, Filter
 from streampca.run.fit import open_data
 from streampca.sources import open_source
@@ -87,13 +87,13 @@ def fit(path: Path, store: Path, progress: Callable[[Any], None] = lambda _: Non
     store.mkdir(exist_ok=True)
     source = open_data(Data(path=str(path)), Filter())
     source.costly = False
-    linear.fit(FitJob("pca", source, MODEL, "4GB", progress), store)
+    FitJob(kind_of("pca"), source, MODEL, "4GB", progress).fit(store)
     return found_in(store)
 
 
 def found_in(store: Path) -> dict[str, bytes]:
-    arrays, _ = load_arrays(store)
-    return {name: arrays[name].tobytes() for name in ("components", "scores", "explained_variance", "mean")}
+    result = load(store)
+    return {name: result[name].values.tobytes() for name in ("components", "scores", "explained_variance", "mean")}
 
 
 # ---------------------------------------------------------------- faults
@@ -279,7 +279,7 @@ def used(store: Path, path: Path, folder: Path, how: int) -> None:
     elif how == 1:
         write_report(load(store), folder / "page.html")
     else:
-        project(open_source(str(path)), from_dataset(load(store)), "error")
+        project(open_source(str(path)), PCAFit.from_dataset(load(store)), "error")
 
 
 def outcome(fault: Fault, seed: int, sound: dict[str, dict[str, bytes]]) -> str:

@@ -33,14 +33,14 @@ class Count:
     wanted: int
     begun: int = 0
     accepted: int = 0
-    refused: int = 0
+    rejected: int = 0
     seconds: float = 0.0
     failures: dict[str, list[int]] = field(default_factory=dict)
 
     def add(self, tried: Tried) -> None:
         """Count what a process found."""
         self.accepted += tried.accepted
-        self.refused += tried.refused
+        self.rejected += tried.rejected
         self.seconds += tried.seconds
         for failure in tried.failures:
             self.failures.setdefault(failure["what"], []).append(failure["number"])
@@ -54,8 +54,8 @@ class Count:
     def row(self) -> str:
         """Return a line of the table."""
         failed = sum(map(len, self.failures.values()))
-        tried = self.accepted + self.refused + failed
-        cells = (self.target.name, self.classes, f"{tried:,}", f"{self.accepted:,}", f"{self.refused:,}", str(failed))
+        tried = self.accepted + self.rejected + failed
+        cells = (self.target.name, self.classes, f"{tried:,}", f"{self.accepted:,}", f"{self.rejected:,}", str(failed))
         return f"| {' | '.join(cells)} |"
 
 
@@ -123,7 +123,7 @@ class Fuzzing:
                 tried = job.tried()
                 job.count.add(tried)
                 shutil.rmtree(job.work, ignore_errors=True)
-                if tried.failures and not (tried.accepted or tried.refused or len(tried.failures) > 1):
+                if tried.failures and not (tried.accepted or tried.rejected or len(tried.failures) > 1):
                     # A process that died: those before and after it.
                     at = tried.failures[0]["number"]
                     waiting += [(job.count, job.start, at)] if at > job.start else []
@@ -224,19 +224,19 @@ def main() -> int:
         fuzzing = Fuzzing(folder, options.seed, options.workers)
         fuzzing.run(counts, options.seconds)
         fuzzing.keep(counts, options.failures)
-    print("| reader | how inputs are damaged | inputs | accepted | refused | failures |")
+    print("| reader | how inputs are damaged | inputs | read, equal | rejected | failures |")
     print("| --- | --- | --- | --- | --- | --- |")
     for count in counts:
         print(count.row())
     total = Counter[str]()
     for count in counts:
-        total.update(accepted=count.accepted, refused=count.refused, failed=sum(map(len, count.failures.values())))
+        total.update(accepted=count.accepted, rejected=count.rejected, failed=sum(map(len, count.failures.values())))
     print(
         f"\n{sum(total.values()):,} inputs in {time.monotonic() - started:.0f} s, seed {options.seed}: "
-        f"{total['accepted']:,} accepted, {total['refused']:,} refused, {total['failed']:,} failed"
+        f"{total['accepted']:,} read, {total['rejected']:,} rejected, {total['failed']:,} failed"
     )
     for count in counts:
-        each = 1000 * count.seconds / max(1, count.accepted + count.refused)
+        each = 1000 * count.seconds / max(1, count.accepted + count.rejected)
         print(f"{count.target.name}: {each:.2f} ms of processor time each", file=sys.stderr)
     return 1 if total["failed"] else 0
 

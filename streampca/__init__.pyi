@@ -7,8 +7,8 @@ from .models.pca.estimator import PCA as PCA
 from .models.pcr.estimator import PCR as PCR
 from .models.ppca.estimator import PPCA as PPCA
 from .models.ppca.estimator import FactorAnalysis as FactorAnalysis
-from .results.model import load_model as load_model
 from .results.store import load as load
+from .results.store import load_model as load_model
 from .sources import open_genotypes as open_genotypes
 from .sources import open_source as open_source
 

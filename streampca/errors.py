@@ -117,6 +117,17 @@ def opening(where: str, what: str = "opened as Zarr", hint: str = "write the sto
 
 
 @contextmanager
+def reading(path: object, hint: str) -> Iterator[None]:
+    """Turn errors of reading a file into an InputError with a hint."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); {hint}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: is not text ({error.reason} at byte {error.start}); {hint}") from error
+
+
+@contextmanager
 def hint_for_missing(hint: str) -> Iterator[None]:
     """Replace the hint of errors about missing values by that of a model."""
     try:
@@ -135,6 +146,8 @@ def listed(words: Iterable[str], last: str = "or") -> str:
     return f"{', '.join(first)} {last} {end}" if first else end
 
 
-def nearest(word: str, words: Iterable[str]) -> str | None:
-    """Return the word with the most similar spelling, or None."""
-    return next(iter(get_close_matches(word.lower().replace("-", "_"), list(words), 1)), None)
+def nearest(word: str, words: Iterable[str], similarity: float = 0.6) -> str | None:
+    """Return the word with the most similar spelling; None if none is as similar as this."""
+    spelled = {each.lower().replace("-", "_"): each for each in words}
+    near = get_close_matches(word.lower().replace("-", "_"), spelled, 1, similarity)
+    return spelled[near[0]] if near else None

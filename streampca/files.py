@@ -1,4 +1,4 @@
-"""Atomic writing of files."""
+"""Paths, and atomic writing of files."""
 
 from __future__ import annotations
 
@@ -8,10 +8,31 @@ import stat
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
-from streampca.errors import InputError
+from streampca.errors import InputError, nearest
+
+MOST_NAMES = 10_000  # of a directory in which the nearest name is searched
+
+
+def is_url(place: object) -> bool:
+    """Whether a place is a URL."""
+    return "://" in str(place)
+
+
+def absent(path: str | Path) -> InputError:
+    """Return the error for a path that does not exist; it suggests the nearest name."""
+    path = Path(path)
+    if not path.parent.is_dir():
+        return InputError(f"{path}: does not exist, nor does the directory {path.parent}; check the path")
+    with os.scandir(path.parent) as entries:
+        names = [entry.name for entry in islice(entries, MOST_NAMES) if not entry.name.startswith(".")]
+    near = nearest(path.name, names, 0.8)
+    return InputError(
+        f"{path}: does not exist; {f'did you mean {path.with_name(near)}?' if near else 'check the path'}"
+    )
 
 
 def open_regular(path: Path, flags: int) -> int:
@@ -35,6 +56,10 @@ def replacing(path: Path) -> Iterator[Path]:
     try:
         yield unfinished
         os.replace(unfinished, path)
+    except OSError as error:
+        if str(error.filename) == str(unfinished):
+            error.filename = str(path)
+        raise
     finally:
         unfinished.unlink(missing_ok=True)
 

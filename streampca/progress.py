@@ -6,10 +6,11 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
 
-import psutil
+T = TypeVar("T")
 
 logger = logging.getLogger("streampca")
 
@@ -54,6 +55,14 @@ def silent(step: Step) -> None:
     """Show nothing."""
 
 
+def reporting(items: Iterable[T], total: int, label: str, progress: Progress) -> Iterator[T]:
+    """Yield items of work that is not a sweep, and report the progress after each."""
+    began = time.monotonic()
+    for done, item in enumerate(items, start=1):
+        yield item
+        progress(Step(0, label, done, total, time.monotonic() - began))
+
+
 class LogProgress:
     """One log line at the end of each sweep, and one every `every` seconds within it."""
 
@@ -69,16 +78,24 @@ class LogProgress:
         self._last = now
         left = "" if step.done == step.total or step.eta is None else f", {step.eta:.0f} s left in this sweep"
         note = f" ({step.note})" if step.note else ""
-        facts = asdict(step) | {"eta_seconds": step.eta, "memory_bytes": psutil.Process().memory_info().rss}
+        facts = asdict(step) | {"eta_seconds": step.eta, "memory_bytes": system().Process().memory_info().rss}
         logger.info(
             "%s: %d of %d partitions in %.1f s%s, %s%s", step.title, step.done, step.total, step.seconds, left,
             _memory(), note, extra={"facts": facts},
         )  # fmt: skip
 
 
+def system() -> Any:
+    """Return psutil, which knows the memory of processes and machine."""
+    # Slow to load; help and errors do without it.
+    import psutil
+
+    return psutil
+
+
 def _memory() -> str:
     """Return the resident size of this process as text."""
-    return f"{psutil.Process().memory_info().rss / 1e6:.0f} MB"
+    return f"{system().Process().memory_info().rss / 1e6:.0f} MB"
 
 
 class JsonLines(logging.Formatter):
@@ -131,3 +148,11 @@ class BarProgress:
 def on_terminal() -> bool:
     """Whether standard error is a terminal."""
     return sys.stderr.isatty()
+
+
+def show_bytes(n_bytes: float) -> str:
+    """Return an amount in readable units: 1.6 GB."""
+    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if n_bytes >= size:
+            return f"{n_bytes / size:.3g} {unit}"
+    return f"{n_bytes:.0f} B"

@@ -85,3 +85,8 @@ def here(tmp_path, monkeypatch, capsys):
         return code, out, err
 
     return call
+
+
+def pytest_collection_modifyitems(items):
+    """Start slow tests first: at the end no process waits for another's."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)

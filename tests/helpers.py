@@ -233,8 +233,8 @@ def peak_of(*arguments, cwd):
     command = [sys.executable, "-c", PEAK, "streampca", *map(str, arguments), "--quiet"]
     options = {"cwd": cwd, "capture_output": True, "text": True, "check": False}
     refused = subprocess.run([*command, "--memory", "60MB"], **options)
-    assert "raise the limit to " in refused.stderr, refused.stderr
-    limit = int(refused.stderr.rpartition("raise the limit to ")[2].split("MB")[0]) * 1_000_000
+    assert "use --memory " in refused.stderr, refused.stderr
+    limit = int(refused.stderr.rpartition("use --memory ")[2].split("MB")[0]) * 1_000_000
     done = subprocess.run([*command, "--memory", str(limit)], **options)
     assert done.returncode == 0, done.stderr
     return int(done.stdout.rpartition("PEAK")[2]), limit

@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from importlib import import_module
@@ -91,6 +92,8 @@ def attempt(arguments: Sequence[str], folder: Path, kill_at: int = FINISHED, par
             code = int(done.code or 0)
         found = {"points": points.count, "modules": sorted(sys.modules)}
         folder.with_suffix(".json").write_text(json.dumps(found))
+    except BaseException:
+        traceback.print_exc()
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -123,8 +126,10 @@ def prepare() -> None:
     import streampca.cli.fit
     import streampca.results.apply
     import streampca.run.apply
+    import streampca.run.convert
     import streampca.run.driver
     import streampca.run.fit
+    import streampca.run.images
     import streampca.sources.base
     from streampca.results.kind import kind_names, kind_of
     from streampca.run.work_directory import WorkDirectory
@@ -132,6 +137,7 @@ def prepare() -> None:
 
     streampca.sources.base.SLAB_BYTES = SLAB
     streampca.sources.base.PARTITION_BYTES = PARTITION
+    streampca.run.convert.CHUNK, streampca.run.images.CHUNK_BYTES = (16, 100), 3 * 8 * 8
     for name in kind_names():
         kind = kind_of(name)
         if kind.fit:
@@ -155,7 +161,8 @@ def wait(child: int, log: Path, killed: bool = False) -> None:
     """Wait for a child, which must succeed, or be killed."""
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if code != 0 and not (killed and code == -signal.SIGKILL):
-        raise RuntimeError(f"exit code {code}: {log.read_text()}")
+        lines = log.read_text().splitlines() or [""]
+        raise RuntimeError(f"exit code {code}: {lines[-1]}")
 
 
 def run_points(case: dict[str, Any], folder: Path) -> Iterator[str]:

@@ -6,6 +6,7 @@ import resource
 import subprocess
 import sys
 
+import psutil
 import pytest
 
 from streampca import validation
@@ -18,7 +19,7 @@ MACHINE = 64 << 30
 @pytest.fixture(autouse=True)
 def machine(monkeypatch, tmp_path):
     """A machine with 64 GB free and no limits."""
-    monkeypatch.setattr(validation.psutil, "virtual_memory", lambda: type("Memory", (), {"available": MACHINE}))
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: type("Memory", (), {"available": MACHINE}))
     monkeypatch.setattr(validation, "CGROUPS", tmp_path / "cgroup")
     monkeypatch.setattr(validation, "OWN_CGROUP", tmp_path / "own")
     monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))

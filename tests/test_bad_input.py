@@ -12,6 +12,7 @@ import tracemalloc
 import zipfile
 
 import numpy as np
+import psutil
 import pytest
 import zarr
 from genotype_helpers import write_bed
@@ -24,8 +25,8 @@ from streampca import InputError
 from streampca.cli import cli
 from streampca.errors import LONGEST_MESSAGE
 from streampca.models.pca.options import PCAOptions
-from streampca.results.fit import linear
-from streampca.results.fit.job import FitJob
+from streampca.results.fit import FitJob
+from streampca.results.kind import kind_of
 from streampca.results.store import load
 from streampca.results.write import save
 from streampca.run.config import load as load_config
@@ -35,7 +36,7 @@ from streampca.run.work_directory import WorkDirectory, status
 from streampca.sources import open_genotypes, open_source
 from streampca.sources.formats.plink1 import read_bim, read_fam
 from streampca.sources.formats.plink2 import read_psam, read_pvar
-from streampca.sources.regions import named_regions
+from streampca.sources.regions import read_regions
 from streampca.sources.tables import Ids, read_table
 from streampca.sweep.checkpoint import Checkpoint, read_record
 from streampca.validation import available_memory, check_declared_size
@@ -75,7 +76,7 @@ def told_by(use, path):
 
 
 def plan(path):
-    return linear.plan(FitJob("pca", open_data(Data(path=str(path)), Filter()), MODEL, "2GB"))
+    return FitJob(kind_of("pca"), open_data(Data(path=str(path)), Filter()), MODEL, "2GB").plan()
 
 
 def test_a_message_is_one_line_of_bounded_length_whatever_it_quotes():
@@ -95,7 +96,7 @@ def test_what_claims_more_than_the_memory_there_is_is_refused(monkeypatch):
 
 def test_memory_that_is_there_keeps_to_the_limit_of_the_process(monkeypatch):
     free = available_memory()
-    used = streampca.validation.psutil.Process().memory_info().vms
+    used = psutil.Process().memory_info().vms
     monkeypatch.setattr(resource, "getrlimit", lambda _: (used + (5 << 20), 0))
     assert available_memory() <= min(free, 6 << 20)
 
@@ -107,7 +108,7 @@ READERS = {
     "x.fam": read_fam,
     "x.pvar": read_pvar,
     "x.psam": read_psam,
-    "regions.txt": named_regions,
+    "regions.txt": read_regions,
     "table.tsv": lambda path: read_table(path, Ids(["a", "b"])).columns,
     "run.yaml": load_config,
 }
@@ -141,10 +142,23 @@ def test_a_line_without_end_is_not_taken_apart(tmp_path, name):
         tracemalloc.stop()
 
 
+def test_a_table_of_millions_of_columns_is_not_taken_apart(tmp_path):
+    (tmp_path / "table.tsv").write_text("a" + "\t" * 3_000_000 + "\n")
+    assert "more than 10000 cells" in refused(tmp_path / "table.tsv", READERS["table.tsv"])
+
+
+def test_fields_of_one_line_do_not_make_up_for_those_of_another(tmp_path):
+    lines = [f"f{i} i{i} 0 0 1 -9" for i in range(5)]
+    # Five fields after a blank, and seven with a no-break space: as many as two lines have.
+    lines[1], lines[3] = " i1 0 0 1 -9", "f3\xa0x i3 0 0 1 -9"
+    (tmp_path / "x.fam").write_text("\n".join(lines))
+    assert "line 2 has 5 columns" in refused(tmp_path / "x.fam", read_fam)
+
+
 def test_a_position_of_thousands_of_digits_is_no_position(tmp_path):
     path = tmp_path / "regions.txt"
     path.write_text(f"1 5 {'9' * 5000}\n")
-    assert "line 1" in refused(path, named_regions)
+    assert "line 1" in refused(path, read_regions)
 
 
 @pytest.mark.parametrize("code", ["²", "9" * 5000])
@@ -194,6 +208,7 @@ DAMAGED_NPY = {
     "no python": NPY.replace(b"'descr': '<f8'", b"'descr': <f8>>"),
     "many rows": NPY.replace(b"(8, 5), }              ", b"(1000000000000000, 5), }"[:23]),
     "below zero": NPY.replace(b"(8, 5)", b"(-8,5)"),
+    "no characters": saved(np.array([[""]], "U1")).replace(b"'<U1'", b"'<U0'"),
     "text for shape": NPY.replace(b"(8, 5)", b"'(8,5)"),
     "empty": b"",
 }

@@ -11,7 +11,7 @@ from pages import ROOT, blocks_of, type_page
 README = ROOT / "README.md"
 
 
-@pytest.mark.slow
+@pytest.mark.pages
 @pytest.mark.timeout(1800)
 def test_every_line_of_the_readme_works_when_typed_in_order(tmp_path):
     pytest.importorskip("matplotlib")

@@ -98,12 +98,12 @@ def configuration_page() -> str:
 
 def _record(record: type[Options], block: str) -> str:
     """Return the keys of a record as a table."""
-    fragments = record.model_json_schema()["properties"]
+    fragments = record.schema()["properties"]
     rows = []
-    for name, field in record.model_fields.items():
+    for name, field in record.fields.items():
         if name == "kind":
             continue
-        default = "required" if field.is_required() else f"`{_yaml(field.get_default())}`"
+        default = "required" if field.required else f"`{_yaml(field.default)}`"
         values = ", ".join(f"`{value}`" if " " not in value else value for value in allowed_values(fragments[name]))
         rows.append((f"`{block}.{name}`", default, values, _plain(str(field.description))))
     return _table(("key", "default", "values", ""), rows)

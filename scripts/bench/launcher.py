@@ -1,4 +1,4 @@
-"""Run one command, and note seconds, peak megabytes and exit code: `launcher.py NOTED LIMIT_SECONDS COMMAND...`.
+"""Run a command; note its seconds, CPU seconds, peak megabytes and exit code: `launcher.py NOTED LIMIT COMMAND...`.
 
 A process of its own, started without site packages, since a child's peak begins at the size of its parent: here a few
 MB. The peak is the larger of two: that of the largest process, by the kernel, and the sum over all processes of the
@@ -69,6 +69,7 @@ def main(noted: str, limit: str, *command: str) -> None:
     watch.join()
     found = {
         "seconds": seconds,
+        "cpu": usage.ru_utime + usage.ru_stime,
         "megabytes": max(watch.peak, usage.ru_maxrss * 1024) / 1e6,
         "code": os.waitstatus_to_exitcode(status),
         "stopped": watch.stopped,

@@ -26,22 +26,24 @@ def environment() -> dict[str, str]:
     return os.environ | numbers | {"DASK_NUM_WORKERS": str(THREADS)}
 
 
-def run(command: str | list[str], log: Path, limit: float = float("inf")) -> dict[str, Any]:
-    """Run a command; returns seconds and peak megabytes of all its processes, or how it failed.
+def run(
+    command: str | list[str], log: Path, limit: float = float("inf"), may_fail: bool = False, folder: Path = Path()
+) -> dict[str, Any]:
+    """Run a command; returns seconds, CPU seconds and peak megabytes of all its processes, or how it failed.
 
-    What it prints goes to the log. After `limit` seconds it is stopped.
+    What it prints goes to the log. After `limit` seconds it is stopped. `may_fail`: also measure one that fails.
     """
     text = command if isinstance(command, str) else shlex.join(command)
-    noted = log.with_suffix(".measured")
+    noted = log.with_suffix(".measured").resolve()
     launch = [sys.executable, "-I", "-S", str(HERE / "launcher.py"), str(noted), str(limit), "sh", "-c", f"exec {text}"]
     with log.open("w") as output:
-        subprocess.run(launch, env=environment(), stdout=output, stderr=subprocess.STDOUT, check=True)
+        subprocess.run(launch, env=environment(), stdout=output, stderr=subprocess.STDOUT, check=True, cwd=folder)
     found = json.loads(noted.read_text())
     noted.unlink()
-    row = {"seconds": found["seconds"], "megabytes": found["megabytes"], "command": text}
+    row = {**{name: found[name] for name in ("seconds", "cpu", "megabytes")}, "command": text}
     if found["stopped"]:
         return {"failed": f"stopped after {limit:g} s", **row}
-    if found["code"] != 0:
+    if found["code"] != 0 and not may_fail:
         return {"failed": (log.read_text(errors="replace").strip().splitlines() or ["no output"])[-1], "command": text}
     return row
 

@@ -84,20 +84,20 @@ def work_network(prefix: str, k: str, workers: str) -> None:
     from streampca.models.pca.options import PCAOptions
     from streampca.run.config import build
     from streampca.run.costs.measure import statistic_of
-    from streampca.run.costs.model import network_of, sizes_of
+    from streampca.run.costs.predict import Sizes
     from streampca.run.engine import engine
     from streampca.solvers.base import first_sweep
     from streampca.sources import open_genotypes
     from streampca.sweep.sweep import Sweeps
 
     asked = build(config(Path(prefix), int(k), "processes", Path("unused.zarr")))
-    settings = asked.engine.model_copy(update={"workers": int(workers)})
+    settings = asked.engine.changed(**{"workers": int(workers)})
     data = open_genotypes(f"{prefix}.bed")
     plan = plan_pca(data, PCAOptions(n_components=int(k)), memory=MEMORY)
     assert plan.timed is not None
     statistic = statistic_of(plan.solver, data.shape[1 - plan.cut.axis], plan.dtype)
     assert statistic is not None
-    sizes = sizes_of(plan, data, statistic)
+    sizes = Sizes.of(plan, data, statistic)
     with engine(settings, 1, 2_000_000_000) as client:
         client.wait_for_workers(int(workers))
         sweeps = Sweeps(plan.matrix(data, plan.timed.missing, plan.timed.scale))
@@ -105,10 +105,10 @@ def work_network(prefix: str, k: str, workers: str) -> None:
         before = sent_by(client)
         sweeps.run(statistic, "counted")
         sent = sent_by(client) - before
-    bound = network_of(plan, sizes, int(workers))
+    bound = sizes.network(plan.cut.partitions, int(workers))
     # The first copy of what is broadcast comes from the driver, not from a worker.
-    most = bound.most - sizes.shared
-    likely = bound.merging_likely + bound.home + bound.broadcast - sizes.shared
+    most = bound["most"] - sizes.shared
+    likely = bound["merging_likely"] + bound["home"] + bound["broadcast"] - sizes.shared
     print(json.dumps({"sent": sent, "likely": likely, "bound": most, "partitions": len(plan.cut.partitions)}))
 
 

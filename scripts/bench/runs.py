@@ -11,7 +11,7 @@ import dask
 from streampca import PCA, open_genotypes
 from streampca.demos.simulate_genotypes import simulate_genotypes
 from streampca.models.pca.options import PCAOptions
-from streampca.results.fit.job import fit_to_store
+from streampca.results.fit import fit_to_store
 from streampca.run.config import build
 from streampca.run.driver import run
 from streampca.run.fit import FitTask

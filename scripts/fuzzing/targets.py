@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -13,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from fuzzing.mutations import BYTES, JSON, TEXT, Mutation
+from fuzzing import binary_seeds, independent
+from fuzzing.mutations import BYTES, JSON, TEXT, Mutation, flip, overwrite
 from fuzzing.seeds import (
     BIM,
     CONFIGS,
@@ -33,8 +36,8 @@ from fuzzing.seeds import (
 )  # fmt: skip
 from streampca.errors import InputError
 from streampca.models.pca.options import PCAOptions
-from streampca.results.fit import linear
-from streampca.results.fit.job import FitJob
+from streampca.results.fit import FitJob
+from streampca.results.kind import kind_of
 from streampca.run.config import load as load_config
 from streampca.run.config.blocks import Data, Filter
 from streampca.run.convert import convert
@@ -44,7 +47,7 @@ from streampca.run.work_directory import status as status_of
 from streampca.sources import open_genotypes
 from streampca.sources.formats.plink1 import read_bim, read_fam
 from streampca.sources.formats.plink2 import read_psam, read_pvar
-from streampca.sources.regions import in_regions, named_regions
+from streampca.sources.regions import in_regions, read_regions
 from streampca.sources.selection import select
 from streampca.sources.tables import Ids, read_table
 from streampca.sweep.checkpoint import Checkpoint, read_record
@@ -64,7 +67,8 @@ class Target:
     Attributes
     ----------
     seeds : valid inputs, each some files by name; made in a folder that is given.
-    use : what a run does with the files in a folder; the number of the input chooses where there are several ways.
+    use : what a run does with the files in a folder; the number of the input chooses where there are several ways. It
+        raises if they are rejected; of several, it returns how many are.
     how : what damages a file, by the end of its name; files of other names stay as they are.
     share : inputs of this reader, of all.
     length : inputs of one process.
@@ -73,7 +77,7 @@ class Target:
 
     name: str
     seeds: Callable[[Path], Sequence[Files]]
-    use: Callable[[Path, int], None]
+    use: Callable[[Path, int], int | None]
     how: Mapping[str, Sequence[Mutation]]
     share: float
     length: int = 5000
@@ -84,19 +88,68 @@ class Target:
         return next((how for end, how in self.how.items() if name.endswith(end)), None)
 
 
-def use_source(path: Path) -> None:
-    """Open data, look at labels, plan a fit, and read what one task reads first."""
-    data = open_data(Data(path=str(path)), Filter())
+def use_source(path: Path, all_chromosomes: bool = False) -> Any:
+    """Open data, look at labels, plan a fit, and read what one task reads first; returns the data."""
+    data = open_data(Data(path=str(path)), Filter(all_chromosomes=all_chromosomes))
     data.fingerprint()
     for axis in (data.samples, data.features):
         for _, values in axis.coords.values():
             np.asarray(values).shape  # noqa: B018
-    chosen = linear.plan(FitJob("pca", data, PCAOptions(), MEMORY))
+    chosen = FitJob(kind_of("pca"), data, PCAOptions(), MEMORY).plan()
     chosen.lines()
     start, stop = chosen.cut.partitions[0]
     matrix = chosen.matrix(data, "mean")
     part, whole = slice(start, min(stop, start + matrix.slab_length)), slice(0, matrix.n_full)
     data.read(*((part, whole) if matrix.axis == 0 else (whole, part)))
+    return data
+
+
+def use_npy(folder: Path, _: int) -> None:
+    independent.check_source(use_source(folder / "x.npy"), independent.npy(folder / "x.npy"))
+
+
+def use_bed(folder: Path, _: int) -> None:
+    data = use_source(folder / "x.bed", True)
+    independent.check_source(data, independent.bed(folder / "x.bed", data))
+
+
+def use_pgen(folder: Path, _: int) -> None:
+    data = use_source(folder / "x.pgen", True)
+    independent.check_source(data, independent.pgen(folder / "x.pgen", data))
+
+
+def use_netcdf(folder: Path, _: int) -> None:
+    data = use_source(folder / "x.nc")
+    if data.n_bytes <= independent.MOST_COMPARED:
+        # xarray decodes packed values as float32 where these are enough.
+        independent.check_source(data, independent.netcdf(folder / "x.nc", data._array.name), 1e-6)
+
+
+def use_zarr(folder: Path, _: int) -> None:
+    independent.check_zarr(use_source(folder / "x.zarr"), folder / "x.zarr")
+
+
+def use_shards(folder: Path, _: int) -> None:
+    independent.check_source(use_source(folder / "x.zarr"), independent.shards(folder / "x.zarr"))
+
+
+def use_vcf_zarr(folder: Path, _: int) -> None:
+    data = use_source(folder / "x.zarr", True)
+    if data.packed and data.n_bytes <= independent.MOST_COMPARED:
+        independent.check_source(data, independent.vcf_zarr(str(folder / "x.zarr")))
+
+
+def use_vcf(folder: Path, _: int) -> None:
+    """Convert a file, and read the store."""
+    path, store = next(path for path in folder.iterdir() if path.suffix != ".tbi"), folder.parent / "out" / "x.vcz"
+    convert(path, store, overwrite=True)
+    independent.check_vcf(path, open_genotypes(store, autosomes=False))
+
+
+def use_columns(
+    reader: Callable[[Path], Any], name: str, names: Mapping[str, str | int]
+) -> Callable[[Path, int], None]:
+    return lambda folder, _: independent.check_columns(folder / name, reader(folder / name), names)
 
 
 def text(name: str, content: bytes | Sequence[bytes]) -> Callable[[Path], Sequence[Files]]:
@@ -119,7 +172,7 @@ def use_list(folder: Path, number: int) -> None:
 
 
 def use_regions(folder: Path, _: int) -> None:
-    regions = named_regions(folder / "regions.txt")
+    regions = read_regions(folder / "regions.txt")
     data = genotypes(str(folder.parent))
     in_regions(data.label("chromosome"), data.label("position"), regions)
 
@@ -128,6 +181,7 @@ def use_table(folder: Path, number: int) -> None:
     names = [f"i{i}" for i in range(8)]
     ids = Ids(names[:7] + names[:1], [f"f{i}" for i in range(8)]) if number % 4 == 3 else Ids(names)
     table = read_table(folder / "table.tsv", ids)
+    independent.check_table(folder / "table.tsv", table, ids.names)
     table.columns  # noqa: B018
     str(table.note)
     for name in table.cells:
@@ -141,14 +195,17 @@ def use_table(folder: Path, number: int) -> None:
 def use_config(folder: Path, number: int) -> None:
     settings = ["model.tol=1e-2"] if number % 4 == 0 else []
     config = load_config(folder / "run.yaml", settings)
-    json.dumps(config.model_dump(mode="json"))
+    json.dumps(config.as_dict())
 
 
-def use_images(folder: Path, number: int) -> None:
+def use_images(folder: Path, number: int) -> int:
+    """Convert the images in a folder; returns the number of those that are skipped."""
     out = folder.parent / "out"
-    done = convert(folder, out / "images.zarr", overwrite=True, size=(8, 8), crop=number % 2 == 0, grey=None)
+    done = convert(folder, out / "images.zarr", overwrite=True, size=(12, 10), crop=number % 2 == 0, grey=None)
     assert done is not None
     done.lines()
+    independent.check_images(folder, out / "images.zarr", (12, 10))
+    return len(done.skipped)
 
 
 def use_checkpoint(folder: Path, number: int) -> None:
@@ -161,19 +218,19 @@ def use_checkpoint(folder: Path, number: int) -> None:
     checkpoint = Checkpoint(folder)
     try:
         checkpoint.recall("start", {"a": 1})
-        checkpoint.sweep({"statistic": "sum", "x": np.arange(3.0)}).found()
+        checkpoint.sweep({"statistic": "sum", "x": np.arange(3.0)}).read(lambda *_: True)
     finally:
         path.write_bytes(content)
 
 
 def use_workplace(folder: Path, _: int) -> None:
     from streampca.cli.status import _lines
-    from streampca.run.driver import _differences
+    from streampca.run.record import run_differences
 
     place = WorkDirectory(folder / "out.zarr.unfinished")
     begun = place.record
     if begun is not None:
-        _differences(begun, {**begun, "config": {"data": {"path": "x.npy"}, "output": {"path": "out.zarr"}}})
+        run_differences(begun, {**begun, "config": {"data": {"path": "x.npy"}, "output": {"path": "out.zarr"}}})
     found = status_of(folder / "out.zarr")
     if found is not None:
         json.dumps(found)
@@ -209,14 +266,6 @@ def _data(folder: Path) -> str:
     return str(next(folder.glob("data.bed"), folder / "data.npy"))
 
 
-def use_guarded(reader: Callable[[Path], Any], name: str) -> Callable[[Path, int], None]:
-    return lambda folder, _: reader(folder / name)
-
-
-def any_store(folder: Path, _: int) -> None:
-    use_source(folder / "x.zarr")
-
-
 def _rezipped(data: bytes, rng: Any, others: Sequence[bytes]) -> bytes:
     """Damage what is in an archive, and pack it again so that its checksums are right."""
     try:
@@ -242,26 +291,60 @@ def _rezipped(data: bytes, rng: Any, others: Sequence[bytes]) -> bytes:
     return packed.getvalue()
 
 
+def _regzipped(data: bytes, rng: Any, others: Sequence[bytes]) -> bytes:
+    """Damage what is compressed, and compress it again as bgzip does."""
+    try:
+        content = gzip.decompress(data)
+    except (OSError, EOFError, zlib.error):
+        return data
+    how = TEXT if content[:2] == b"##" else BYTES
+    return binary_seeds.bgzipped(rng.choice(how)(content, rng, others), 60_000)
+
+
+def _reindexed(data: bytes, rng: Any, _: Sequence[bytes]) -> bytes:
+    """Change the index of a shard, and one byte of its checksum now and then."""
+    changed = bytearray(data)
+    for _ in range(rng.choice((1, 1, 2))):
+        at = (
+            8 * rng.randrange(max(1, len(data) // 8))
+            if rng.random() < 0.5
+            else max(0, len(data) - 8 * rng.randrange(1, 9))
+        )
+        value = rng.choice((0, 8, 16, 24, len(data), max(0, len(data) - 24), 2**63, 2**64 - 1, rng.getrandbits(64)))
+        changed[at : at + 8] = value.to_bytes(8, "little")
+    return bytes(changed[: len(data)])
+
+
+BIM_COLUMNS = {"chromosome": 0, "variant_id": 1, "position": 3, "allele_1": 4, "allele_2": 5}
+PVAR_COLUMNS = {"chromosome": "CHROM", "position": "POS", "variant_id": "ID", "allele_2": "REF", "allele_1": "ALT"}
+SHARDS = (*BYTES, _reindexed, _reindexed, _reindexed)
+GZIPPED = (*BYTES, *[_regzipped] * 12)
+VCF_FILES = {".vcf": TEXT, ".vcf.gz": GZIPPED, ".bcf": GZIPPED, ".tbi": GZIPPED}
 LISTS = (b"f0 i0\nf1 i1\nf2\ti2\n", b"#FID IID\nf0 i0\n", b"rs0\nrs1\nrs2\n", b"i0\r\ni1\r\n")
 REGIONS = (b"1 100 200 a name\nchr2\t5\t7\n# none\n\nX 1 1\n", b"1 0 100000\n")
 
 TARGETS = {
     target.name: target
     for target in (
-        Target(".bim", text("x.bim", BIM), use_guarded(read_bim, "x.bim"), {".bim": TEXT}, 0.15, 20_000),
-        Target(".fam", text("x.fam", FAM), use_guarded(read_fam, "x.fam"), {".fam": TEXT}, 0.15, 20_000),
-        Target(".pvar", text("x.pvar", PVAR), use_guarded(read_pvar, "x.pvar"), {".pvar": TEXT}, 0.14, 20_000),
-        Target(".psam", text("x.psam", PSAM), use_guarded(read_psam, "x.psam"), {".psam": TEXT}, 0.14, 20_000),
+        Target(".bim", text("x.bim", BIM), use_columns(read_bim, "x.bim", BIM_COLUMNS), {".bim": TEXT}, 0.14, 20_000),
+        Target(".fam", text("x.fam", FAM), use_columns(read_fam, "x.fam", {"fid": 0, "iid": 1}), {".fam": TEXT}, 0.14,
+               20_000),
+        Target(".pvar", text("x.pvar", PVAR), use_columns(read_pvar, "x.pvar", PVAR_COLUMNS), {".pvar": TEXT}, 0.13,
+               20_000),
+        Target(".psam", text("x.psam", PSAM), use_columns(read_psam, "x.psam", {"fid": "FID", "iid": "IID"}),
+               {".psam": TEXT}, 0.13, 20_000),
         Target("lists", text("ids.txt", LISTS), use_list, {".txt": TEXT}, 0.06, 20_000),
         Target("regions", text("regions.txt", REGIONS), use_regions, {".txt": TEXT}, 0.14, 20_000),
-        Target("tables", text("table.tsv", TABLES), use_table, {".tsv": TEXT}, 0.1, 20_000),
+        Target("tables", text("table.tsv", TABLES), use_table, {".tsv": TEXT}, 0.03, 5000),
         Target("config", text("run.yaml", CONFIGS), use_config, {".yaml": TEXT}, 0.01),
-        Target(".bed", plink, lambda f, _: use_source(f / "x.bed"), {".bed": BYTES, ".bim": TEXT, ".fam": TEXT}, 0.025),
-        Target(".pgen", pgen, lambda f, _: use_source(f / "x.pgen"), {".pgen": BYTES, ".pvar": TEXT, ".psam": TEXT},
-               0.02, 1000),
-        Target(".npy", npy, lambda f, _: use_source(f / "x.npy"), {".npy": (*BYTES, *TEXT)}, 0.03),
-        Target("Zarr", plain_stores, any_store, dict.fromkeys(METADATA, JSON), 0.015, 1000),
-        Target("VCF Zarr", vcf_stores, any_store, dict.fromkeys(METADATA, JSON), 0.008, 500),
+        Target(".bed", plink, use_bed, {".bed": BYTES, ".bim": TEXT, ".fam": TEXT}, 0.025),
+        Target(".pgen", pgen, use_pgen, {".pgen": BYTES, ".pvar": TEXT, ".psam": TEXT}, 0.02, 1000),
+        Target(".npy", npy, use_npy, {".npy": (*BYTES, *TEXT)}, 0.03),
+        Target("NetCDF", binary_seeds.netcdf, use_netcdf, {".nc": (*BYTES, *[flip, overwrite] * 8)}, 0.01, 500),
+        Target("VCF", binary_seeds.vcf, use_vcf, VCF_FILES, 0.006, 200),
+        Target("Zarr", plain_stores, use_zarr, dict.fromkeys(METADATA, JSON), 0.015, 1000),
+        Target("shards", binary_seeds.shards, use_shards, {"/0": SHARDS, "/1": SHARDS}, 0.01, 1000),
+        Target("VCF Zarr", vcf_stores, use_vcf_zarr, dict.fromkeys(METADATA, JSON), 0.008, 500),
         Target("images", images, use_images, {"": BYTES}, 0.02, 2000, 50),
         Target("results", results, use_result, dict.fromkeys(METADATA, JSON), 0.004, 500),
         Target("checkpoints", checkpoints, use_checkpoint, {".npz": (*BYTES, *[_rezipped] * 12)}, 0.02),

@@ -21,17 +21,26 @@ from typing import Any
 
 import click
 
+from fuzzing import forked
 from fuzzing.mutations import mutated
 from fuzzing.targets import Files, Target
 from streampca.errors import InputError, Stopped
 
 # Of one input: seconds of processor time, address space and resident size beside what the process has already.
-SECONDS = 5.0
+SECONDS = 10.0
 ADDRESS_BYTES = 2 << 30
 RESIDENT_BYTES = 1200 << 20
 LONGEST_MESSAGE = 1000
 # Messages about what was asked, not about a file.
-UNNAMED = ("--set", "a result of kind", "the result holds", "the kernel of this result", "variance needs 2 samples")
+UNNAMED = (
+    "--set",
+    "a result of kind",
+    "the result holds",
+    "the result has no scores",
+    "the kernel of this result",
+    "variance needs 2 samples",
+    "PCA needs at least 2 samples",
+)
 # Seconds for making one failing file smaller.
 SMALLER = 10.0
 
@@ -42,10 +51,10 @@ class TookTooLongError(BaseException):
 
 @dataclass
 class Tried:
-    """What became of inputs: how many were used, refused in one line, or failed, and how."""
+    """What became of inputs: how many were used, rejected in one line, or failed, and how."""
 
     accepted: int = 0
-    refused: int = 0
+    rejected: int = 0
     failures: list[dict[str, Any]] = field(default_factory=list)
     stopped: int = 0
     seconds: float = 0.0
@@ -77,7 +86,7 @@ class Trial:
     """A folder in which inputs of one target are tried, one after the other."""
 
     def __init__(self, target: Target, seeds: Sequence[Files], work: Path):
-        self.target, self.seeds, self.work = target, seeds, work
+        self.target, self.seeds, self.work, self.n_rejected = target, seeds, work, 0
         (work / "out").mkdir(parents=True, exist_ok=True)
         for which, files in enumerate(seeds):
             for name, content in files.items() if target.batch == 1 else ():
@@ -91,7 +100,7 @@ class Trial:
         return self.work / f"input{which}"
 
     def one(self, which: int, name: str, content: bytes, number: int) -> str | None:
-        """Try one input; returns None if it was used, "" if it was refused as it should be, else what went wrong."""
+        """Try one input; returns None if it was used, "" if it was rejected as it should be, else what went wrong."""
         path = self.folder(which) / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
@@ -117,10 +126,12 @@ class Trial:
                 path.unlink()
 
     def _outcome(self, folder: Path, number: int) -> str | None:
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        before, unraisable = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, []
+        # Errors of destructors, which Python prints.
+        sys.unraisablehook = lambda error: unraisable.append(type(error.exc_value).__name__)
         try:
             with _limited(), contextlib.redirect_stdout(io.StringIO()):
-                self.target.use(folder, number)
+                self.n_rejected = self.target.use(folder, number) or 0
             told = None
         except (InputError, click.ClickException) as error:
             told = _judged(str(error) if isinstance(error, InputError) else error.format_message(), self.work)
@@ -129,6 +140,8 @@ class Trial:
         except (Exception, TookTooLongError, Stopped) as error:
             told = _signature(error)
         grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10
+        if unraisable:
+            return f"printed: {unraisable[0]} of a destructor"
         if grown > RESIDENT_BYTES:
             return f"memory: grew by {grown >> 20} MB"
         if strange := {path.name for path in self.work.iterdir()} - self._known:
@@ -187,6 +200,7 @@ def try_range(
 ) -> None:  # fmt: skip
     """Try inputs start to stop, and leave in tried.json what became of them; `current` says which is being tried."""
     warnings.simplefilter("ignore")
+    forked.install()
     trial, tried = Trial(target, seeds, work), Tried(stopped=stop)
     with (work / "current").open("r+b") as file:
         current = mmap.mmap(file.fileno(), 8)
@@ -202,13 +216,14 @@ def try_range(
         if target.batch > 1:
             told = trial.many(inputs, first)
             if told is None:
-                tried.accepted += len(numbers)
+                tried.accepted += len(numbers) - trial.n_rejected
+                tried.rejected += trial.n_rejected
                 continue
         for number, (which, name, content) in zip(numbers, inputs, strict=True):
             told = trial.one(which, name, content, number)
             if not told:
                 tried.accepted += told is None
-                tried.refused += told is not None
+                tried.rejected += told is not None
                 continue
             tried.failures.append({"number": number, "what": told})
             if told.startswith(("memory", "MemoryError", "TookTooLongError")):

@@ -9,17 +9,22 @@ import click
 
 from streampca import run
 from streampca.cli.options import (
+    DATA,
+    ENGINE,
+    JSON,
+    PLAN,
+    RUN,
     FlagCommand,
     configured,
+    default_output,
     existing,
     given_options,
     record_flags,
-    shown_progress,
-    stem,
+    run_task,
 )
 from streampca.cli.printing import print_plan, print_result
 from streampca.results.kind import Kind, kind_of
-from streampca.run.config.blocks import Data, Filter, Output, Threads
+from streampca.run.config.blocks import Filter, Output
 
 SOURCES = "a .bed, .pgen, .npy or .nc file, a Zarr store or its URL"
 ARRAYS = "an .npy or .nc file, a Zarr store or its URL"
@@ -29,46 +34,37 @@ def fit_command(name: str) -> click.Command:
     """Return the command that fits a kind of model."""
     kind = kind_of(name)
     about = f"{kind.title} of SOURCE: {SOURCES if kind.genotypes else ARRAYS}."
-    run_flags = [
-        click.Option(["--fresh"], is_flag=True, help="Discard unfinished work of an earlier run."),
-        click.Option(["--only-resume"], is_flag=True, help="Fail unless there is a checkpoint to resume."),
-        click.Option(["--plan"], is_flag=True, help="Print the plan and stop; no data are read."),
-        click.Option(["--json", "as_json"], is_flag=True, help="Print JSON."),
-        click.Option(["--quiet"], is_flag=True, help="Show no progress."),
-    ]
-    output = [key for key in Output.model_fields if key not in ("path", "work") and (key != "export" or kind.exports)]
+    output = [key for key in Output.fields if key not in ("path", "work") and (key != "export" or kind.exports)]
     return FlagCommand(
         name,
         callback=partial(fit, kind),
         help=about,
         epilog=f"Example: {kind.example}",
         params=[
-            click.Argument(["source"]),
-            click.Option(["--out"], type=existing, help=f"Result store.  [default: NAME.{name}.zarr]"),
+            click.Argument(["source"], type=click.Path()),
+            click.Option(["-o", "--out"], type=existing, help=f"Result store.  [default: NAME.{name}.zarr]"),
             *record_flags("model", kind.options),
-            *record_flags("data", Data),
+            *DATA,
             *(record_flags("filter", Filter) if kind.genotypes else ()),
             *record_flags("output", Output, output),
-            *record_flags("engine", Threads, ["memory_limit", "threads"]),
-            *run_flags,
+            *ENGINE,
+            *RUN,
+            PLAN,
+            JSON,
         ],
     )
 
 
-def fit(
-    kind: Kind, source: str, out: Any, fresh: bool, only_resume: bool, plan: bool, as_json: bool, quiet: bool,
-    **values: Any,
-) -> None:  # fmt: skip
+def fit(kind: Kind, source: str, out: Any, plan: bool, as_json: bool, **values: Any) -> None:
     """Fit a model: build the configuration, run it, print a summary."""
     blocks = given_options(values)
     blocks.setdefault("data", {})["path"] = source
-    blocks.setdefault("output", {})["path"] = str(out or f"{stem(source)}.{kind.name}.zarr")
+    blocks.setdefault("output", {})["path"] = str(out or default_output(source, kind.name, "zarr"))
     blocks.setdefault("model", {})["kind"] = kind.name
     config = configured(blocks)
     if plan:
         print_plan(run.plan_config(config)[0], as_json)
         return
+    run.check_paths(config, values["only_resume"])
     task = run.FitTask(config)
-    with shown_progress(quiet) as progress:
-        path = run.run(task, only_resume=only_resume, fresh=fresh, progress=progress)
-    print_result(path, as_json, task.arrays, task.attributes)
+    print_result(run_task(task, values), as_json, task.arrays, task.attributes)

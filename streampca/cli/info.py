@@ -9,21 +9,20 @@ from typing import Any
 import click
 
 from streampca import run
-from streampca.cli.options import FlagCommand, data_flags, given_options
+from streampca.cli.options import DATA, JSON, MEMORY, FlagCommand, flags, given_options
 from streampca.cli.printing import print_pairs, print_result
 from streampca.run.config.blocks import Data
 
 
 @click.command(cls=FlagCommand, epilog="Example: streampca info study.bed")
-@click.argument("path")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@data_flags
-def info(path: str, as_json: bool, **values: Any) -> None:
+@click.argument("path", type=click.Path())
+@flags(JSON, MEMORY, *DATA)
+def info(path: str, as_json: bool, memory: str | None, **values: Any) -> None:
     """Describe PATH: a result, or data and their layout."""
     blocks = given_options(values)
-    facts = run.describe(Data.of({"path": path, **blocks.get("data", {})}))
+    facts = run.describe(Data.of({"path": path, **blocks.get("data", {})}), memory)
     if facts is None:
-        print_result(Path(path), as_json)
+        print_result(Path(path), as_json, memory=memory)
     elif as_json:
         click.echo(json.dumps(facts))
     else:

@@ -33,13 +33,14 @@ def print_result(
     as_json: bool,
     arrays: Mapping[str, Any] | None = None,
     attributes: Mapping[str, Any] | None = None,
+    memory: str | None = None,
 ) -> None:
     """Print the summary of a result: of the fit that was just made, or of the store."""
-    summary, notes = run.summarise(path, arrays, attributes)
+    summary = run.summarise(path, arrays, attributes, memory)
     path = redacted(str(path))
     if as_json:
         click.echo(json.dumps({"result": path, **summary.facts}))
         return
-    for line in [*summary.table, *summary.lines, *(f"note: {note}" for note in notes)]:
+    for line in [*summary.table, *summary.lines, *(f"note: {note}" for note in summary.notes)]:
         click.echo(line)
     click.echo(f"result: {path}")

@@ -8,18 +8,19 @@ from typing import Any
 
 import click
 
-from streampca.cli.options import FlagCommand
+from streampca.cli.options import JSON, FlagCommand, flags
 from streampca.cli.printing import print_pairs
 from streampca.errors import InputError
-from streampca.results.store import attributes_in, kind_at
+from streampca.files import is_url
+from streampca.progress import show_bytes
+from streampca.results.output import attributes_in, kind_at
+from streampca.run.record import run_in
 from streampca.run.work_directory import status as status_of
-from streampca.sources.remote import is_url
-from streampca.sweep.memory import show_bytes
 
 
 @click.command(cls=FlagCommand, epilog="Example: streampca status study.pca.zarr")
 @click.argument("result", type=click.Path())
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@flags(JSON)
 def status(result: str, as_json: bool) -> None:
     """Show the progress of the run that writes RESULT, from any shell; also of a directory of unfinished work."""
     if is_url(result):
@@ -29,7 +30,7 @@ def status(result: str, as_json: bool) -> None:
         attributes = attributes_in(Path(result))
         if attributes is None or kind_at(Path(result)) is None:
             raise InputError(f"{result}: no result and no run for one; check the path")
-        found = {"state": "finished", **json.loads(attributes.get("run", "{}"))}
+        found = {"state": "finished", **run_in(attributes)}
         found.pop("config", None)
     if as_json:
         click.echo(json.dumps(found))

@@ -13,7 +13,7 @@ from streampca.models.dataset import Variables
 from streampca.models.pca.options import PCAOptions
 from streampca.progress import Progress, silent
 from streampca.report import write_report
-from streampca.results.fit.job import fit_to_store
+from streampca.results.fit import fit_to_store
 from streampca.results.store import load
 from streampca.results.write import save, writing
 from streampca.sources import Source, open_source

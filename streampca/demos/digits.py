@@ -11,7 +11,7 @@ from streampca.demos.base import Demo
 from streampca.report.charts import MARK
 from streampca.report.images import gallery, image_rows, reconstructions
 from streampca.report.printing import draw_items
-from streampca.report.spectrum import component_names, spectrum_charts
+from streampca.report.spectrum import component_names, spectrum_figures
 from streampca.results.store import load
 
 
@@ -30,5 +30,5 @@ def demo_digits(demo: Demo) -> list[Path]:
     components = gallery(result, component_names(result)[:19])
     assert components is not None
     picture = demo.folder / "digits.png"
-    draw_items([[components], [spectrum_charts(result)["error"], image_rows(rows, ink=True)]], picture)
+    draw_items([[components], [spectrum_figures(result)["error"].chart, image_rows(rows, ink=True)]], picture)
     return [picture, demo.page(path, "scikit-learn's digits")]

@@ -24,7 +24,7 @@ from streampca.report.images import image_rows, reconstructions
 from streampca.report.printing import draw_items
 from streampca.results.apply import FAR
 from streampca.results.store import load
-from streampca.run.images import convert_images
+from streampca.run.convert import convert
 from streampca.sources import open_source
 
 Echo = Callable[[str], None]
@@ -47,7 +47,8 @@ def demo_faces(demo: Demo) -> list[Path]:
         images = folder / "faces"
         _simulate(images, demo)
     store = folder / "faces.zarr"
-    for line in convert_images(images, store, overwrite=True, progress=demo.progress).lines():
+    converted = convert(images, store, overwrite=True, progress=demo.progress)
+    for line in converted.lines() if converted else ():
         demo.echo(line)
     source = open_source(str(store))
     k = min(N_COMPONENTS, source.shape[0] - 1, source.shape[1])

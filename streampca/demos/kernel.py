@@ -16,7 +16,7 @@ from streampca.models.kernel_pca.options import KernelPCAOptions
 from streampca.models.pca.estimator import PCA
 from streampca.report.images import image_rows
 from streampca.report.printing import Scatter, draw_items
-from streampca.results.fit.job import fit_to_store
+from streampca.results.fit import fit_to_store
 
 NOISE = 4.0  # standard deviation of the noise added to digits of 0 to 16
 GAMMAS, COUNTS = (0.0005, 0.001), (200, 400)  # candidates of kernel PCA

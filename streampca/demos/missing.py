@@ -15,7 +15,7 @@ from streampca.models.pca.estimator import PCA
 from streampca.models.ppca.estimator import PPCA
 from streampca.models.ppca.options import PPCAOptions
 from streampca.report.printing import Scatter, draw_items
-from streampca.results.fit.job import fit_to_store
+from streampca.results.fit import fit_to_store
 
 REMOVED = 0.2  # share of the values that are removed
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from streampca._typing import Array
-from streampca.progress import Progress, Step, silent
+from streampca.progress import Progress, reporting, silent
 from streampca.sweep.memory import thread_count
 
 BLOCK = 128  # pictures drawn at a time
@@ -164,18 +162,14 @@ def simulate_faces(
     for person in range(n_people):
         (folder / f"person-{person + 1:0{width[0]}d}").mkdir(parents=True, exist_ok=True)
 
-    def write(block: tuple[int, int]) -> None:
-        for number, image in enumerate(cast.draw(*block), start=block[0]):
+    def write(start: int) -> None:
+        for number, image in enumerate(cast.draw(start, min(start + BLOCK, len(cast))), start=start):
             person, picture = divmod(number, n_pictures)
             place = folder / f"person-{person + 1:0{width[0]}d}"
             Image.fromarray(image).save(place / f"{picture + 1:0{width[1]}d}.png", compress_level=1)
 
-    blocks, began = list(_blocks(len(cast))), time.monotonic()
+    starts = range(0, len(cast), BLOCK)
     with ThreadPoolExecutor(thread_count()) as pool:
-        for done, _ in enumerate(pool.map(write, blocks), start=1):
-            progress(Step(0, "drawing faces", done, len(blocks), time.monotonic() - began))
+        for _ in reporting(pool.map(write, starts), len(starts), "drawing faces", progress):
+            pass
     return len(cast)
-
-
-def _blocks(n: int) -> Iterator[tuple[int, int]]:
-    return ((start, min(start + BLOCK, n)) for start in range(0, n, BLOCK))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from streampca._typing import Array
-from streampca.progress import Progress, Step, silent
+from streampca.progress import Progress, reporting, silent
 from streampca.sources.formats.plink1 import MAGIC
 from streampca.sources.genotypes import packed_width
 from streampca.sources.packed import draw
@@ -65,7 +64,7 @@ def write_genotypes(
     _write_tables(prefix, groups, n_variants)
     blocks = range(0, n_variants, BLOCK)
     missing_share = np.array(np.broadcast_to(np.asarray(missing, np.float64), n_samples))
-    width, began = packed_width(n_samples), time.monotonic()
+    width = packed_width(n_samples)
     with open(f"{prefix}.bed", "wb") as file, ThreadPoolExecutor(thread_count()) as pool:
         file.write(MAGIC)
 
@@ -77,8 +76,8 @@ def write_genotypes(
             os.pwrite(file.fileno(), out.data, len(MAGIC) + start * width)
 
         file.flush()
-        for done, _ in enumerate(pool.map(write, blocks), start=1):
-            progress(Step(0, "simulating", done, len(blocks), time.monotonic() - began))
+        for _ in reporting(pool.map(write, blocks), len(blocks), "simulating", progress):
+            pass
 
 
 def _frequencies(rng: np.random.Generator, count: int) -> Array:

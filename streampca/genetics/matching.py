@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -99,3 +100,21 @@ def _flip(fitted: tuple[str, str], new: tuple[str, ...]) -> bool | None:
             if all(one in (other, "0") for one, other in zip(new, pair, strict=True)):
                 return flipped
     return None
+
+
+def match_samples(fitted: Sequence[tuple[str, str]], new: Sequence[tuple[str, str]]) -> Array:
+    """Return for each new sample (FID, IID) its place among the fitted ones, -1 if it is none of them.
+
+    Families may differ if one of the two files has none: the FID is 0 or the IID.
+    """
+    pairs = {pair: i for i, pair in enumerate(fitted)}
+    twice = Counter(iid for _, iid in fitted)
+    single = {iid: i for i, (_, iid) in enumerate(fitted) if twice[iid] == 1}
+
+    def place(fid: str, iid: str) -> int:
+        if (fid, iid) in pairs:
+            return pairs[fid, iid]
+        i = single.get(iid, -1)
+        return i if i >= 0 and ({fid, fitted[i][0]} & {"0", iid}) else -1
+
+    return np.array([place(*pair) for pair in new], np.int64)

@@ -7,17 +7,21 @@ import numpy as np
 from streampca._typing import Array
 from streampca.sources.base import Source
 from streampca.sources.genotypes import chromosome
-from streampca.sources.regions import LONG_RANGE_LD, in_regions
+from streampca.sources.regions import BUILDS, chromosome_runs, in_regions, read_regions
 
 NEIGHBOURS = 10  # to which the distance of a sample is measured
 OUTLIER_DEVIATIONS = 6.0  # robust standard deviations
 REGION_SHARE = 0.25  # of the squared loadings of a component, within REGION_BASES
 REGION_BASES = 10_000_000
-SHOWN = 5  # outliers named in a note
+DRIVING_SHARE = 1 / 40  # of the samples, or fewer: they drive a component if they have half of its variance,
+MOST_DRIVING = 20  # and are too few to be a population
+SHOWN = 5  # samples named in a note
 
 
 def outliers(scores: Array) -> Array:
     """Return the mask of the samples that are outliers on the components, for any clusters of the others.
+
+    Samples without scores (NaN) are no outliers.
 
     The distance of a sample to its nearest neighbours is compared with that of these neighbours to theirs: samples of a
     small population are no outliers, a sample between or beyond populations is one. The logarithm of the ratio is
@@ -28,6 +32,11 @@ def outliers(scores: Array) -> Array:
     # scipy.spatial is slow to import, and few fits search for outliers.
     from scipy.spatial import cKDTree
 
+    known = np.isfinite(scores).all(axis=1)
+    if not known.all():
+        mask = np.zeros(len(scores), bool)
+        mask[known] = outliers(scores[known])
+        return mask
     n = len(scores)
     count = min(NEIGHBOURS, n - 1)
     distances, neighbours = cKDTree(scores).query(scores, k=count + 1)
@@ -43,9 +52,38 @@ def outliers(scores: Array) -> Array:
 
 def describe_outliers(source: Source, mask: Array) -> str:
     """Return the number of outliers and the ids of the first ones."""
-    ids = [f"{fid} {iid}" for fid, iid in zip(source.label("fid")[mask], source.label("iid")[mask], strict=True)]
-    what = "outlier" if len(ids) == 1 else "outliers"
-    return f"{len(ids)} {what} on the components ({', '.join(ids[:SHOWN])}{', ...' if len(ids) > SHOWN else ''})"
+    places = np.flatnonzero(mask)
+    what = "outlier" if len(places) == 1 else "outliers"
+    return f"{len(places)} {what} on the components ({_first_ids(source, places)})"
+
+
+def _first_ids(source: Source, places: Array) -> str:
+    """Return the ids of the first of some samples."""
+    first = places[:SHOWN]
+    ids = [f"{fid} {iid}" for fid, iid in zip(source.label("fid")[first], source.label("iid")[first], strict=True)]
+    return f"{', '.join(ids)}{', ...' if len(places) > SHOWN else ''}"
+
+
+def few_samples_note(source: Source, scores: Array) -> tuple[str, ...]:
+    """Return a note if few samples drive components: those that have half of the variance of their scores.
+
+    Of normal scores an eighth of the samples have half of the variance, and of populations more than a quarter of them.
+    """
+    squares = np.nan_to_num(scores.astype(np.float64)) ** 2
+    order = np.argsort(-squares, axis=0, kind="stable")
+    shares = np.cumsum(np.take_along_axis(squares, order, axis=0), axis=0) / np.maximum(squares.sum(axis=0), 1e-300)
+    counts = (shares < 0.5).sum(axis=0) + 1
+    driven = np.flatnonzero(counts <= min(MOST_DRIVING, int(len(scores) * DRIVING_SHARE)))
+    if not driven.size:
+        return ()
+    first = int(driven[0])
+    count = int(counts[first])
+    others = "" if driven.size == 1 else f", and few samples that of PC {', '.join(str(i + 1) for i in driven[1:])}"
+    return (
+        f"{count} of {len(scores)} samples hold {shares[count - 1, first]:.0%} of the variance of PC {first + 1} "
+        f"({_first_ids(source, order[:count, first])}){others}; they may be relatives or duplicates: fit without them "
+        "(--unrelated 0.0884)",
+    )
 
 
 def region_notes(components: Array, chromosomes: Array, positions: Array) -> tuple[str, ...]:
@@ -53,15 +91,11 @@ def region_notes(components: Array, chromosomes: Array, positions: Array) -> tup
     notes = []
     order = np.lexsort((positions, chromosomes))
     codes, place = chromosomes[order], positions[order]
-    starts = np.flatnonzero(np.append(True, codes[1:] != codes[:-1]))
-    stops = np.append(starts[1:], len(codes))
     # For each variant, the end of the window that starts with it.
-    ends = np.concatenate(
-        [
-            a + np.searchsorted(place[a:b], place[a:b] + REGION_BASES, "right")
-            for a, b in zip(starts, stops, strict=True)
-        ]
-    )
+    ends = np.empty(len(codes), int)
+    for start, stop in chromosome_runs(codes):
+        run = place[start:stop]
+        ends[start:stop] = start + np.searchsorted(run, run + REGION_BASES, "right")
     for number, loadings in enumerate(components, start=1):
         running = np.append(0.0, np.cumsum(loadings[order] ** 2))
         share = running[ends] - running[:-1]
@@ -85,8 +119,8 @@ def region_notes(components: Array, chromosomes: Array, positions: Array) -> tup
 
 def _known_region(chromosomes: Array, positions: Array) -> str:
     """Return the name of the region of long-range linkage, of any build, with most of these variants."""
-    for regions in LONG_RANGE_LD.values():
-        for region in regions:
+    for build in BUILDS:
+        for region in read_regions(build):
             if in_regions(chromosomes, positions, (region,)).mean() > 0.5:
                 return f" ({region.name})" if region.name else " (a known region of long-range linkage)"
     return ""

@@ -21,35 +21,43 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-from numba import njit
 
 from streampca._typing import Array
 from streampca.errors import InputError
 from streampca.files import text_paths, writing_text
-from streampca.genetics.samples import without_sparse
 from streampca.progress import Progress, Step, silent
-from streampca.solvers.base import left_out
+from streampca.solvers.base import excluded_variants
+from streampca.solvers.restart import without_sparse
 from streampca.sources.base import Source
-from streampca.sources.filters import Filter
+from streampca.sources.compiled import compiled
 from streampca.sources.genotypes import chromosome
-from streampca.sources.packed import EVEN, count_codes, count_missing, popcount
+from streampca.sources.packed import EVEN, FOUR_MISSING, count_codes, count_missing, popcount
+from streampca.sources.regions import chromosome_runs
+from streampca.sources.thresholds import Thresholds
 from streampca.sweep.checkpoint import active_checkpoint
 from streampca.sweep.matrix import moments_of_codes
-from streampca.sweep.memory import thread_count
+from streampca.sweep.memory import (
+    NUMBA_BYTES,
+    PROCESS_RESERVE,
+    TASK_RESERVE,
+    TEXT_BYTES,
+    Budget,
+    Footprint,
+    thread_count,
+    threads_that_fit,
+)  # fmt: skip
 
 SLACK = 1 + 2.0**-44  # tolerance of the limit, as in PLINK
-FOUR_MISSING = 0x55  # calls
 ONE = np.uint64(1)
 
 
 def prune(
-    source: Source, *, window: str | int = "50", step: int = 5, r2: float = 0.2, progress: Progress = silent
-) -> Array:
+    source: Source, *, window: str | int = "50", step: int = 5, r2: float = 0.2, progress: Progress = silent,
+    budget: Budget | None = None,
+) -> Array:  # fmt: skip
     """Return the mask of variants to keep, of which no two in a window are strongly correlated.
 
     Monomorphic variants are removed. All samples are used, and all chromosomes are treated as diploid.
@@ -61,6 +69,7 @@ def prune(
     step : variants by which the window advances; 1 for a window in kilobases.
     r2 : maximum squared correlation of two variants of a window.
     progress : called after each read.
+    budget : memory and threads; None for all threads and no limit.
 
     Returns
     -------
@@ -80,6 +89,7 @@ def prune(
     positions, kept = source.label("position"), np.zeros(len(source.features), bool)
     lock, began, done, earlier = threading.Lock(), time.monotonic(), 0, 0
     total = sum(len(range(start, stop, source.chunks[1])) for start, stop in runs)
+    windows = {run: _windows(positions[slice(*run)], size, int(step), kilobases) for run in runs}
     checkpoint = active_checkpoint()
     asked = (source.fingerprint() if checkpoint else "", str(window), int(step), float(r2))
 
@@ -96,12 +106,19 @@ def prune(
             kept[here] = known["kept"]
             advance(len(range(*run, source.chunks[1])), before=True)
             return
-        starts, ends = _windows(positions[here], size, int(step), kilobases)
-        _prune_run(source, run, starts, ends, r2 * SLACK, kept[here], advance)
+        _prune_run(source, run, *windows[run], r2 * SLACK, kept[here], advance)
         if checkpoint:
             checkpoint.keep(name, asked, {"kept": kept[here]})
 
-    with ThreadPoolExecutor(thread_count()) as pool:
+    threads = thread_count()
+    if budget is not None:
+        longest = max(int((ends - starts).max()) for starts, ends in windows.values())
+        # Two planes of bits of the window and a chunk, the padded chunk, and the chunk as it is read.
+        task = 16 * -(-source.shape[0] // 64) * (longest + 3 * source.chunks[1]) + TASK_RESERVE
+        held = TEXT_BYTES * sum(source.shape)
+        need = Footprint(budget.baseline + PROCESS_RESERVE + NUMBA_BYTES, held, task, 0, 0)
+        threads = threads_that_fit(need, budget.limit, budget.threads, "pruning")
+    with ThreadPoolExecutor(threads) as pool:
         list(pool.map(prune_run, runs))
     return kept
 
@@ -109,7 +126,7 @@ def prune(
 def filtered(source: Source) -> Source:
     """Return the source without what its filter excludes; one read, or two if samples are excluded."""
     _check_packed(source)
-    if source.filter in (None, Filter()):
+    if source.filter in (None, Thresholds()):
         return source
     n_samples, n_variants = source.shape
     step = source.chunks[1]
@@ -124,28 +141,27 @@ def filtered(source: Source) -> Source:
         return filtered(without_sparse(source, full))
     moments = moments_of_codes(np.concatenate(parts))
     passing = source.filter.passing(moments.mean / 2, moments.missing / n_samples)
-    why = left_out(source.filter, moments)
+    why = excluded_variants(source.filter, moments)
     if not passing.any():
         raise InputError(f"{source.name}: no variants are left: {why}")
-    return source.take(features=passing, filter=Filter(), note=f"variants excluded: {why}" if why else "")
+    return source.take(features=passing, filter=Thresholds(), note=f"variants excluded: {why}" if why else "")
 
 
-def list_paths(source: Source, prefix: Path, overwrite: bool = False) -> list[Path]:
+def list_paths(source: Source, prefix: Path) -> list[Path]:
     """Return the paths of the lists of variants kept and removed; raise if they cannot be written."""
     _check_packed(source)
     ids = source.label("variant_id")
     if len(set(ids.tolist())) < ids.size:
         raise InputError(f"{source.name}: variant ids are not unique; change them with plink2 --set-all-var-ids")
-    return text_paths(prefix, (".prune.in", ".prune.out"), overwrite)
+    return text_paths(prefix, (".prune.in", ".prune.out"), overwrite=True)
 
 
-def write_lists(source: Source, kept: Array, prefix: Path, overwrite: bool = False) -> list[Path]:
+def write_lists(source: Source, kept: Array, prefix: Path) -> list[Path]:
     """Write ids of variants, those kept to prefix.prune.in and the others to prefix.prune.out; returns the paths."""
-    paths = list_paths(source, prefix, overwrite)
-    ids = source.label("variant_id")
-    with ExitStack() as stack:
-        for path, chosen in zip(paths, (kept, ~kept), strict=True):
-            stack.enter_context(writing_text(path)).writelines(f"{name}\n" for name in ids[chosen])
+    paths = list_paths(source, prefix)
+    for path, chosen in zip(paths, (kept, ~kept), strict=True):
+        with writing_text(path) as file:
+            file.writelines(f"{name}\n" for name in source.label("variant_id")[chosen])
     return paths
 
 
@@ -167,8 +183,7 @@ def _parse_window(window: str | int) -> tuple[int, bool]:
 def _chromosomes(source: Source) -> list[tuple[int, int]]:
     """Return the range of variants of each chromosome; raise if they are not sorted."""
     codes, positions = source.label("chromosome"), source.label("position")
-    edges = np.flatnonzero(codes[1:] != codes[:-1]) + 1
-    runs = list(pairwise([0, *edges.tolist(), len(codes)]))
+    runs = list(chromosome_runs(codes))
     seen: set[str] = set()
     for start, stop in runs:
         back = np.flatnonzero(positions[start + 1 : stop] < positions[start : stop - 1])
@@ -231,7 +246,7 @@ def _pad(packed: Array, n_samples: int, out: Array) -> None:
         rows[:, full] = (packed[:, full] & used) | (FOUR_MISSING & ~used)
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def unpack(
     words: Array, first: int, planes: Array, counts: Array, unchecked: Array, kept: Array
 ) -> None:  # pragma: no cover - compiled
@@ -259,7 +274,7 @@ def unpack(
         kept[first + v] = same * called > total * total
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def thin(
     starts: Array, ends: Array, n_samples: int, limit: float, planes: Array, counts: Array, unchecked: Array,
     kept: Array,
@@ -290,7 +305,7 @@ def thin(
                 unchecked[a] = j
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def above(
     planes_a: Array, planes_b: Array, counts_a: Array, counts_b: Array, n_samples: int, limit: float
 ) -> bool:  # pragma: no cover - compiled

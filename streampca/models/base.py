@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -17,14 +16,21 @@ from streampca._typing import Array
 from streampca.errors import InputError
 from streampca.genetics.matching import Match, match_variants
 from streampca.models.dataset import Origin, as_dataset, axes_in
-from streampca.progress import logger
+from streampca.models.genotypes import fit_genotypes
+from streampca.models.record import Fitted
+from streampca.progress import logger, silent
 from streampca.sources import Axis, Source, open_genotypes, open_source
 from streampca.sources.base import plain_axes
-from streampca.sweep.matrix import Defects
+from streampca.sources.wrappers import present, without_absent
+from streampca.sweep.matrix import Defects, tile_dtype
 from streampca.sweep.scaling import Scaling
+from streampca.sweep.sweep import Sweeps, lazy_rows
+from streampca.validation import Options
 
 if TYPE_CHECKING:
     import xarray
+
+Fit = TypeVar("Fit", bound=Fitted)
 
 # Parameters that had another name in version 0.7, in Python or in stores.
 RENAMED = {
@@ -50,25 +56,27 @@ class class_only(classmethod):  # type: ignore[type-arg]  # noqa: N801
         return super().__get__(None, owner)
 
 
-class Estimator(BaseEstimator):  # type: ignore[misc]
-    """An estimator over sources.
+class Estimator(BaseEstimator, Generic[Fit]):  # type: ignore[misc]
+    """An estimator over sources; a subclass has `_fit(source)`, which fits the model and returns its sweeps.
+
+    Its parameters are fields of a dataclass, which scikit-learn finds in `__init__`.
 
     Attributes
     ----------
-    _fitted : the fitted record; `_dataset` is the module that makes a Dataset of it, `_shown` its fields that are
-        attributes of the estimator, besides those that all have.
+    _options, _record : classes of the options and of the fitted record.
+    _shown : fields of the fitted record that are attributes of the estimator, besides those that all have.
+    _fitted : the fitted record.
     _labels : the axes of samples and features; None if they have no labels.
     _origin : name and fingerprint of the data.
-    _scores : of the fitted samples, if known.
     _sample_dims : as given to `fit`.
     """
 
-    _dataset: ModuleType
+    _options: type[Options]
+    _record: type[Fit]
     _shown: tuple[str, ...] = ()
-    _fitted: Any
+    _fitted: Fit
     _labels: tuple[Axis, Axis] | None = None
     _origin: tuple[str, str] = ("", "")
-    _scores: Array | None = None
     _sample_dims: Sequence[str] | None = None
 
     def __new__(cls, *args: Any, **parameters: Any) -> Any:  # noqa: ARG004
@@ -88,36 +96,76 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         else:
             sample_dims = self._sample_dims
         if isinstance(X, (str, Source)) or hasattr(X, "__fspath__") or home in ("dask", "zarr", "xarray"):
-            fitted = not reset and self.__dict__.get("_fitted")
-            if fitted and fitted.genotypes and not isinstance(X, Source):
-                return open_genotypes(X, autosomes=False)
-            source = open_source(X, sample_dims=sample_dims)
-            if reset:
-                self.n_features_in_ = source.shape[1]
-                self.__dict__.pop("feature_names_in_", None)
-            return source
+            return self._opened_to_fit(X, sample_dims) if reset else self._opened_as_fitted(X, sample_dims)
         array = validate_data(self, X, reset=reset, dtype="numeric", ensure_all_finite=False, ensure_min_samples=1)
         return open_source(array)
 
-    def _parameters(self) -> dict[str, Any]:
-        """Return the parameters as the options record takes them: random_state as a seed."""
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        return {**self.get_params(deep=False), "random_state": seed}
+    def _opened_to_fit(self, X: Any, sample_dims: Sequence[str] | None) -> Source:
+        """Open data without features that are missing in every sample, if missing values are errors."""
+        source = open_source(X, sample_dims=sample_dims)
+        if getattr(self, "missing", "error") in ("auto", "error"):
+            source = without_absent(source)
+        source = present(source, None)
+        self.n_features_in_ = source.shape[1]
+        self.__dict__.pop("feature_names_in_", None)
+        return source
 
-    def _keep(self, fitted: Any, source: Source, labels: tuple[Axis, Axis], scores: Array | None = None) -> None:
-        """Keep a fitted record with its labels, and set the fitted attributes."""
-        self._fitted, self._labels, self._scores = fitted, labels, scores
+    def _opened_as_fitted(self, X: Any, sample_dims: Sequence[str] | None) -> Source:
+        """Open data with the features of the fit."""
+        fitted = self.__dict__.get("_fitted")
+        if fitted and fitted.genotypes and not isinstance(X, Source):
+            return open_genotypes(X, autosomes=False)
+        kept = None if self._labels is None else self._labels[1].kept
+        return present(open_source(X, sample_dims=sample_dims), kept)
+
+    def fit(self, X: Any, y: None = None, *, sample_dims: Sequence[str] | None = None) -> Self:  # noqa: ARG002
+        """Fit the model to X: an array, a path, or anything that `open_source` takes.
+
+        Parameters
+        ----------
+        X : samples x features.
+        y : ignored.
+        sample_dims : dimensions of labelled data that make up the samples; the first one by default.
+        """
+        self._fit(self._source(X, sample_dims, reset=True))
+        return self
+
+    def _checked_options(self) -> Any:
+        """Return the options record of the parameters; random_state becomes a seed."""
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        return self._options.of({**self.get_params(deep=False), "random_state": seed})
+
+    def _fit_by(self, function: Callable[..., Any], source: Source, **more: Any) -> tuple[Any, Sweeps]:
+        """Fit a source, of genotypes or not, by a function of `models`; return the fitted record and its sweeps."""
+        options = self._checked_options()
+
+        def fit(part: Source) -> tuple[Any, Sweeps]:
+            fitted, sweeps = function(part, options, **self._how, **more)
+            return fitted, sweeps
+
+        return fit_genotypes(source, fit)[:2] if source.is_genotypes else fit(source)
+
+    @property
+    def _how(self) -> dict[str, Any]:
+        """Memory limit and progress, as functions of sources take them."""
+        return {"memory": self.memory_limit, "progress": self.progress or silent}
+
+    @property
+    def _missing(self) -> str:
+        """Rule for NaN in arrays."""
+        return "error" if self.missing == "auto" else str(self.missing)
+
+    def _keep(self, fitted: Fit, source: Source, swept: Source) -> None:
+        """Keep the fitted record of a source with the labels of the samples and features that were used."""
+        self._fitted, self._labels = fitted, fitted.axes(swept)
         self._origin = (source.name, source.fingerprint())
         self._set_attributes()
 
     def _set_attributes(self) -> None:
         """Set the fitted attributes from the fitted record."""
-        self._show(self._fitted, (*SHARED, *self._shown))
-
-    def _show(self, record: Any, names: tuple[str, ...]) -> None:
-        for name in names:
-            setattr(self, f"{name}_", getattr(record, name))
-        self.n_features_in_ = len(record.mean)
+        for name in (*SHARED, *self._shown):
+            setattr(self, f"{name}_", getattr(self._fitted, name))
+        self.n_features_in_ = self._fitted.n_features
 
     @property
     def result_(self) -> xarray.Dataset:
@@ -127,18 +175,16 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         from streampca.results.kind import kind_of_estimator
 
         samples, features = self._labels or plain_axes((self.n_samples_, self.n_features_in_))
-        variables, coords = self._dataset.variables(self._fitted, samples, features, self._scores)
+        variables, coords = self._fitted.variables(samples, features)
         if not any(set(samples.dims) <= set(dims) for dims, _ in variables.values()):
             coords = {name: coord for name, coord in coords.items() if name not in samples.coords}
         parameters = {name: value for name, value in self.get_params().items() if name != "progress"}
-        attributes = self._dataset.attributes(
-            self._fitted, Origin(kind_of_estimator(type(self)).name, *self._origin, parameters)
-        )
+        attributes = self._fitted.attributes(Origin(kind_of_estimator(type(self)).name, *self._origin, parameters))
         attributes["sample_dims"] = json.dumps(self._sample_dims)
         attributes["sample_sizes"] = json.dumps(dict(zip(samples.dims, samples.sizes, strict=True)))
         if hasattr(self, "feature_names_in_"):
             attributes["feature_names_in"] = json.dumps(self.feature_names_in_.tolist())
-        return as_dataset(variables, coords, attributes, self._dataset.LONG_NAMES)
+        return as_dataset(variables, coords, attributes, self._record.long_names())
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write the fitted model to a store, as the commands do; `streampca.load_model` returns it.
@@ -149,7 +195,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         overwrite : replace a result that exists.
         """
         # A convenience for users, against the direction of the layers.
-        from streampca.results.model import save_model
+        from streampca.results.write import save_model
 
         save_model(self.result_, Path(path), overwrite)
 
@@ -193,11 +239,9 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         if not isinstance(parameters.get("random_state"), int):
             parameters.pop("random_state", None)
         model = cls(**{name: value for name, value in parameters.items() if name in names})
-        model._fitted, model._labels = cls._dataset.from_dataset(dataset), axes_in(dataset)
+        model._fitted, model._labels = cls._record.from_dataset(dataset, scores=True), axes_in(dataset)
         model._origin = (str(attributes["source"]), str(attributes.get("source_fingerprint", "")))
         model._sample_dims = json.loads(attributes.get("sample_dims", "null")) or stored.get("sample_dims")
-        if "scores" in dataset:
-            model._scores = dataset["scores"].values.reshape(-1, dataset.sizes["component"])
         if "feature_names_in" in attributes:
             model.feature_names_in_ = np.array(json.loads(attributes["feature_names_in"]), object)
         model._set_attributes()
@@ -207,20 +251,88 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         """Whether there is a fitted record."""
         return "_fitted" in self.__dict__
 
+    def __sklearn_tags__(self) -> Any:
+        """Return the tags of scikit-learn: whether NaN is allowed."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = getattr(self, "missing", "error") in ("mean", "lsq", "model")
+        return tags
 
-class Transformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  # type: ignore[misc]
-    """An estimator that gives scores."""
 
-    def _matched(self, source: Source) -> tuple[Source, Match]:
-        """Match the variants of genotypes to the fitted ones, by id and alleles."""
-        return source, matched(source, self._labels)
+class Likelihood:
+    """What estimators with `score_samples` share."""
+
+    def score(self: Any, X: Any, y: None = None) -> float:  # noqa: ARG002
+        """Return the mean log-likelihood of the samples.
+
+        Parameters
+        ----------
+        X : samples x features: an array, a path, or anything that `open_source` takes.
+        y : ignored.
+        """
+        return float(np.mean(self.score_samples(X)))
+
+
+class Transformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator[Fit]):  # type: ignore[misc]
+    """An estimator that gives scores.
+
+    A subclass has, besides `_fit`:
+
+    - `_fitted_scores(sweeps, source)`, which returns the scores of the fitted samples and keeps them,
+    - `_scores_of(source)`, which returns those of other samples,
+    - `_block_scores()`, which returns the function from a block of a Dask array to its scores.
+    """
+
+    def fit_transform(self, X: Any, y: None = None, *, sample_dims: Sequence[str] | None = None) -> Any:  # noqa: ARG002
+        """Fit the model and return the scores of X; at most one sweep more than `fit`.
+
+        Parameters
+        ----------
+        X, y, sample_dims : as for `fit`.
+        """
+        source = self._source(X, sample_dims, reset=True)
+        sweeps = self._fit(source)
+        if is_dask(X):
+            return self.transform(X)
+        return scores_like(X, self._fitted_scores(sweeps, source), source)
+
+    def transform(self, X: Any) -> Any:
+        """Return the scores of samples; one sweep. Dask in, lazy Dask out; xarray in, xarray out.
+
+        Parameters
+        ----------
+        X : samples x features: an array, a path, or anything that `open_source` takes.
+        """
+        check_is_fitted(self)
+        source, fitted = self._source(X, None, reset=False), self._fitted
+        if is_dask(X) and not fitted.genotypes:
+            fitted.check_features(source)
+            return lazy_rows(X.reshape(source.shape), self._block_scores(), fitted.n_components, self._dtype(source))
+        return scores_like(X, self._scores_of(source), source)
+
+    def _dtype(self, source: Source) -> np.dtype[Any]:
+        """Return the type of the scores."""
+        return tile_dtype(source.dtype)
+
+    def _part(self, source: Source) -> tuple[Source, Any]:
+        """Return the fitted features of a source and the record of these; genotypes are matched by id and alleles."""
+        fitted: Any = self._fitted
+        if not fitted.genotypes:
+            return source, fitted
+        match = matched(source, self._labels)
+        return source.take(features=match.new), fitted.matching(match)
+
+    def __sklearn_tags__(self) -> Any:
+        """Return the tags of scikit-learn: types that are kept, and whether NaN is allowed."""
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
 
     def _labelled(self, scores: Any, restored: Callable[[Array], Array]) -> Any:
         """Return labelled samples from labelled scores, by a function from scores to samples."""
         dims = [dim for dim in scores.dims if dim != "component"]
         flat = scores.transpose(*dims, "component")
         features = (self._labels or plain_axes((1, self.n_features_in_)))[1]
-        values = restored(flat.values).reshape(*flat.shape[:-1], *features.sizes)
+        values = features.on_grid(restored(flat.values).reshape(*flat.shape[:-1], len(features)))
         coords = {name: c for name, c in flat.coords.items() if "component" not in c.dims} | dict(features.coords)
         return type(scores)(values, dims=(*dims, *features.dims), coords=coords)
 
@@ -258,37 +370,34 @@ def _as_fitted(X: Any, samples: Axis, features: Axis) -> tuple[Any, Sequence[str
     return X.transpose(*others, *features.dims), others
 
 
-def scaled_block(block: Array, scaling: Scaling, dtype: Any, missing: str) -> Array:
-    """Return a block of a lazy array centred and scaled; missing values are at the mean, or raise an error."""
+def scaled_block(block: Array, scaling: Scaling, dtype: Any, missing: str, fill: float = 0.0) -> Array:
+    """Return a block of a lazy array centred and scaled; missing values become `fill`, or raise an error."""
     T = np.empty(block.shape, dtype)
-    scaling.apply(T, block, slice(None))
+    scaling.apply(T, block)
     if block.dtype.kind == "f" and not np.isfinite(block).all():
         Defects.of(block).check(missing, "a block of the Dask array")
-        T[np.isnan(T)] = 0
+        T[np.isnan(T)] = fill
     return T
 
 
 def samples_like(X: Any, values: Array, source: Source) -> Any:
     """Return samples in the form of X: labelled if X is, else NumPy."""
-    return _labelled_like(X, values, source, source.features.dims, source.features.sizes, source.features.coords)
+    return labelled_like(X, values, source.samples, source.features)
 
 
 def scores_like(X: Any, scores: Array, source: Source) -> Any:
     """Return scores in the form of X: labelled if X is, else NumPy."""
     k = scores.shape[1]
-    return _labelled_like(X, scores, source, ("component",), (k,), {"component": np.arange(1, k + 1)}, "scores")
+    components = Axis(("component",), (k,), {"component": (("component",), np.arange(1, k + 1))})
+    return labelled_like(X, scores, source.samples, components, "scores")
 
 
-def _labelled_like(
-    X: Any, values: Array, source: Source, dims: tuple[str, ...], sizes: tuple[int, ...], coords: Any,
-    name: str | None = None,
-) -> Any:  # fmt: skip
+def labelled_like(X: Any, values: Array, samples: Axis, columns: Axis, name: str | None = None) -> Any:
+    """Return values of samples and columns in the form of X: labelled if X is, else NumPy."""
     if not is_labelled(X):
         return values
     import xarray  # slow to import, and imported already if X is labelled
 
-    samples = source.samples
-    return xarray.DataArray(
-        values.reshape(*samples.sizes, *sizes), dims=(*samples.dims, *dims), coords={**samples.coords, **coords},
-        name=name,
-    )  # fmt: skip
+    shape, dims = (*samples.sizes, *columns.sizes), (*samples.dims, *columns.dims)
+    values = values if columns.kept is None else columns.on_grid(values)
+    return xarray.DataArray(values.reshape(shape), {**samples.coords, **columns.coords}, dims, name)

@@ -1,9 +1,4 @@
-"""Fitted records as labelled xarray Datasets, for `result_` and result stores: what all kinds have in common.
-
-The module `dataset` of each model has the same four names: `variables(fitted, samples, features, scores)` and
-`attributes(fitted, origin)` describe a fitted record, `from_dataset(dataset)` returns it, and `LONG_NAMES` explains its
-variables.
-"""
+"""Labelled xarray Datasets of results: provenance, scaling and axes, in both directions."""
 
 from __future__ import annotations
 
@@ -11,8 +6,8 @@ import json
 import platform
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,17 +23,7 @@ if TYPE_CHECKING:
 
 
 FORMAT_VERSION = 1
-LIBRARIES = ("numpy", "dask", "zarr", "xarray")
-COMPONENT = ("component",)
-LONG_NAMES = {
-    "explained_variance": "eigenvalues of the sample covariance (n - 1)",
-    "eigenvalue": "eigenvalues of X X' / m for m variants, as plink and GCTA define them",
-    "sample_missing": "missing calls of each sample",
-    "certificate": "bound on ||S v - lambda v|| / lambda, rounding included",
-    "estimate": "estimate of ||S v - lambda v|| / lambda, rounding not included; not a bound",
-    "distance": "distance of each sample from the space of the components, in scaled units",
-}
-
+LIBRARIES = ("numpy", "scipy", "numba", "dask", "zarr", "xarray")
 Variables = dict[str, tuple[tuple[str, ...], Array]]
 
 
@@ -70,72 +55,40 @@ def as_dataset(
     return dataset
 
 
-def error_name(method: str | None) -> str:
-    """Return the variable with the error of each component: "estimate" if rounding was not measured."""
-    return "estimate" if method == "none" else "certificate"
-
-
-def feature_variables(scaling: Scaling, missing: Array, features: Axis) -> Variables:
-    """Return mean, scale and number of missing values of the features, in the dimensions that they came in."""
-    scale = np.ones_like(scaling.mean) if scaling.scale is None else scaling.scale
-    values = {"mean": scaling.mean, "scale": scale, "missing": missing}
-    return {name: (features.dims, value.reshape(features.sizes)) for name, value in values.items()}
-
-
-def component_coords(count: int, features: Axis) -> Variables:
-    """Return the coordinates of components and features."""
-    return {"component": (COMPONENT, np.arange(1, count + 1)), **features.coords}
-
-
-def common_attributes(fitted: Any, origin: Origin) -> dict[str, Any]:
-    """Return the attributes that results of all kinds have."""
+def origin_attributes(origin: Origin) -> dict[str, Any]:
+    """Return where and how a result was computed."""
     return {
         "format_version": FORMAT_VERSION,
         "kind": origin.kind,
         "source": origin.source,
         "source_fingerprint": origin.fingerprint,
-        "n_samples": fitted.n_samples,
         "parameters": json.dumps(dict(origin.parameters), default=str, sort_keys=True),
         "versions": json.dumps(_versions()),
-        "tile_dtype": fitted.tile_dtype,
-        "converged": int(fitted.converged),
-        "advice": fitted.advice,
-        "notes": json.dumps(fitted.notes),
-        "genotypes": int(fitted.genotypes),
-        "n_features": len(fitted.mean),
-        "total_variance": fitted.total_variance,
-        "n_missing": int(fitted.missing.sum()),
-        "n_sweeps": fitted.n_sweeps,
-        "sweep_seconds": json.dumps([round(s, 3) for s in fitted.sweep_seconds]),
-        "bytes_read": fitted.bytes_read,
-        "seconds": fitted.seconds,
         "peak_memory_bytes": peak_memory(),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 
 
-def common_fields(dataset: xarray.Dataset) -> dict[str, Any]:
-    """Return the fields of a fitted record that `common_attributes` wrote."""
-    attributes = dataset.attrs
-    return {
-        "missing": dataset["missing"].values.ravel(),
-        "n_samples": int(attributes["n_samples"]),
-        "tile_dtype": str(attributes["tile_dtype"]),
-        "converged": bool(attributes["converged"]),
-        "advice": str(attributes["advice"]),
-        "notes": tuple(json.loads(attributes.get("notes", "[]"))),
-        "genotypes": bool(attributes.get("genotypes", 0)),
-        "sweep_seconds": tuple(json.loads(attributes.get("sweep_seconds", "[]"))),
-        "bytes_read": int(attributes["bytes_read"]),
-        "seconds": float(attributes["seconds"]),
-    }
-
-
 def scaling_in(dataset: xarray.Dataset) -> Scaling:
-    """Return the scaling; scales that are all 1 stand for none, but not for genotypes."""
+    """Return the scaling; scales that are all 1 mean no scaling, except for genotypes."""
     scale = dataset["scale"].values.ravel()
     scaled = bool(dataset.attrs.get("genotypes", 0)) or (scale != 1).any()
     return Scaling(dataset["mean"].values.ravel(), scale if scaled else None)
+
+
+def kept_in(dataset: xarray.Dataset) -> Array | None:
+    """Return the places of the features that a result has; None for all."""
+    absent = np.isnan(dataset["mean"].values.ravel())
+    return np.flatnonzero(~absent) if absent.any() else None
+
+
+def present_features(dataset: xarray.Dataset) -> xarray.Dataset:
+    """Return a result without features that were missing in every sample; the others are one dimension then."""
+    kept = kept_in(dataset)
+    if kept is None:
+        return dataset
+    dims = list(dataset["mean"].dims)
+    return dataset.stack({"present_feature": dims}, create_index=False).isel(present_feature=kept)
 
 
 def axes_in(dataset: xarray.Dataset) -> tuple[Axis, Axis]:
@@ -144,9 +97,9 @@ def axes_in(dataset: xarray.Dataset) -> tuple[Axis, Axis]:
     per_sample = next((name for name in ("scores", "sample_missing", "fold") if name in dataset), None)
     if per_sample is not None:
         samples = tuple(str(dim) for dim in dataset[per_sample].dims if dim != "component")
-        return _axis(dataset, samples), _axis(dataset, features)
+        return _axis(dataset, samples), replace(_axis(dataset, features), kept=kept_in(dataset))
     sizes = json.loads(dataset.attrs.get("sample_sizes", "null")) or {"sample": int(dataset.attrs["n_samples"])}
-    return Axis(tuple(sizes), tuple(sizes.values())), _axis(dataset, features)
+    return Axis(tuple(sizes), tuple(sizes.values())), replace(_axis(dataset, features), kept=kept_in(dataset))
 
 
 def _axis(dataset: xarray.Dataset, dims: tuple[str, ...]) -> Axis:
@@ -159,14 +112,10 @@ def _axis(dataset: xarray.Dataset, dims: tuple[str, ...]) -> Axis:
 
 
 def _versions() -> dict[str, str]:
-    """Return the versions of the libraries; the package itself need not be installed."""
-    found = {"streampca": __version__, "python": platform.python_version()}
-    for name in LIBRARIES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "unknown"
-    return found
+    """Return the versions of the libraries that this process has loaded: metadata of packages are slow to read."""
+    loaded = {name: sys.modules[name] for name in LIBRARIES if name in sys.modules}
+    versions = {name: str(getattr(module, "__version__", "unknown")) for name, module in loaded.items()}
+    return {"streampca": __version__, "python": platform.python_version(), **versions}
 
 
 def peak_memory() -> int:

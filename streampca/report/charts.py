@@ -1,9 +1,9 @@
-"""Charts as plain data: axes and marks, which `svg` draws on the page and `printing` with matplotlib."""
+"""Charts and tables as plain data: the page draws charts as SVG, and `printing` with matplotlib."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -39,7 +39,7 @@ class Mark:
     ----------
     shape : "bars" (up from the axis), "rows" (bars to the right or left of x = 0), "line", "dots", "points" (many
         dots), "area" (between y and base), "stems" (up from the axis) or "rule" (across, at y).
-    texts : one for each bar or dot, shown on hover; of a rule, its label.
+    texts : one for each bar or dot, shown on hover, or none for many bars; of a rule, its label.
     style : "" or a variant: "chosen" (dots), "mark" (stems), "even" (points), "below" (label of a rule).
     """
 
@@ -68,6 +68,29 @@ class Chart:
     panels: list[Panel]
     width: int = 400
     height: int = 290
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A chart with its title and caption."""
+
+    title: str
+    caption: str
+    chart: Chart
+
+
+@dataclass(frozen=True)
+class Table:
+    """Heads and rows of text; the first cell of a row is its head."""
+
+    heads: list[str]
+    rows: list[list[str]]
+    note: str = ""
+
+    @classmethod
+    def of(cls, columns: Mapping[str, Sequence[str]], note: str = "", most: int | None = None) -> Table:
+        """Return a table of columns by their heads, with at most `most` rows."""
+        return cls(list(columns), [list(row) for row in zip(*columns.values(), strict=True)][:most], note)
 
 
 def ticks(low: float, high: float, count: int = 5) -> list[float]:
@@ -114,15 +137,21 @@ def _power(exponent: float) -> str:
     return "10" + f"{exponent:.0f}".translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
 
 
-def scree(share: Array, prefix: str = "PC") -> Chart:
-    """Describe the cumulative share of the variance, where it reaches 90%, and below it the individual shares."""
+def scree(share: Array, prefix: str = "PC", edge: float | None = None, p_value: Array | None = None) -> Chart:
+    """Describe the cumulative share of the variance, where it reaches 90%, and below it the individual shares.
+
+    Where the noise ends is marked among the individual shares if it is known, in place of 90% if that is not reached.
+    """
     k, cumulative = len(share), np.cumsum(share)
     x = np.arange(1, k + 1)
-    top = 1.06 * (float(np.nanmax(share, initial=0.0)) or 1.0)
-    texts = [f"{prefix}{i + 1}: {percent(share[i])}, cumulative {percent(cumulative[i])}" for i in range(k)]
+    top = 1.06 * (float(np.nanmax(share, initial=edge or 0.0)) or 1.0)
+    p_texts = [""] * k if p_value is None else [f", p = {number(p, 2)}" for p in p_value]
+    texts = [f"{prefix}{i + 1}: {percent(share[i])}, cumulative {percent(cumulative[i])}{p_texts[i]}" for i in range(k)]
     reached = int(np.argmax(cumulative >= MARK)) + 1 if (cumulative >= MARK).any() else 0
-    label = f"90% by {prefix}{reached}" if reached else "90%"
-    upper = [_rule(MARK, label, "below" if reached else ""), Mark("line", x, cumulative)]
+    label, place = (f"90% by {prefix}{reached}", "below") if reached else ("90%", "")
+    upper = [*([_rule(MARK, label, place)] if reached or edge is None else []), Mark("line", x, cumulative)]
+    lower = [Mark("bars", x, share, texts if k <= MAX_TITLED_BARS else [])]
+    lower += [] if edge is None else [_rule(edge, "edge of noise")]
     if k <= MAX_TITLED_DOTS:
         upper.append(Mark("dots", x, cumulative, texts))
     if reached:
@@ -134,10 +163,9 @@ def scree(share: Array, prefix: str = "PC") -> Chart:
         f"Share of the variance of {k} components; {summary}.",
         [
             Panel(replace(across, title="", ticks=[]), Axis(0.0, 1.0, "cumulative share", halves), upper),
-            Panel(across, Axis(0.0, top, "individual share", _labelled(ticks(0, top, 4), _share)),
-                  [Mark("bars", x, share, texts)]),
+            Panel(across, Axis(0.0, top, "individual share", _labelled(ticks(0, top, 4), _share)), lower),
         ],
-    )  # fmt: skip
+    )
 
 
 def _rule(y: float, label: str, style: str = "") -> Mark:
@@ -180,9 +208,10 @@ def reconstruction_error(share: Array) -> Chart:
 
 
 def curve(
-    x: Array, y: Array, x_title: str, y_title: str, *, chosen: float | None = None, deviation: Array | None = None
-) -> Chart | None:
-    """Describe y against x, with the chosen point and a band of one standard deviation; None without finite values."""
+    title: str, caption: str, x: Array, y: Array, x_title: str, y_title: str, *, chosen: float | None = None,
+    deviation: Array | None = None,
+) -> Figure | None:  # fmt: skip
+    """Return y against x, with the chosen point and a band of one standard deviation; None without finite values."""
     known = np.isfinite(y)
     band = np.zeros_like(y) if deviation is None else np.nan_to_num(deviation)
     x, y, band = x[known], y[known], band[known]
@@ -201,7 +230,7 @@ def curve(
     if len(x) <= MAX_TITLED_DOTS:
         marks.append(Mark("dots", x, y, texts))
     marks += [Mark("dots", x[i : i + 1], y[i : i + 1], [texts[i]], "chosen") for i in np.flatnonzero(x == chosen)]
-    return Chart(f"{y_title} by {x_title}.", [Panel(across, up, marks)])
+    return Figure(title, caption, Chart(f"{y_title} by {x_title}.", [Panel(across, up, marks)]))
 
 
 def histogram(counts: Array, total: int, x_title: str, y_title: str) -> Chart:

@@ -18,8 +18,7 @@ from streampca.errors import InputError
 from streampca.files import text_paths, writing_text
 from streampca.report.samples import payload, points_of
 from streampca.report.sections import key_figures, notices_of, sections_of
-from streampca.report.spectrum import component_prefix
-from streampca.report.svg import svg_elements
+from streampca.report.svg import frames
 from streampca.results.kind import kind_of
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ def write_report(
         raise InputError(f"{path}: is a folder; give a file name, such as study.html")
     if table is not None and "scores" not in result:
         raise InputError("the result has no scores to colour by a table; omit the table")
-    page = _environment().get_template("page.html").render(_context(result, table, colour, title))
+    page = environment().get_template("page.html").render(_context(result, table, colour, title))
     with writing_text(path) as file:
         # Plain ASCII cannot be read in a wrong encoding. Scripts and style sheets are ASCII already.
         file.write(page.encode("ascii", "xmlcharrefreplace").decode("ascii"))
@@ -65,13 +64,13 @@ def write_report(
 
 
 @cache
-def _environment() -> Environment:
+def environment() -> Environment:
     """Return the templates; all values are escaped."""
     environment = Environment(
         loader=PackageLoader("streampca.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True, finalize=_printable,
     )  # fmt: skip
-    environment.filters["svg_elements"] = svg_elements
+    environment.filters["frames"] = frames
     return environment
 
 
@@ -82,18 +81,18 @@ def _printable(value: Any) -> Any:
 
 def _context(result: xarray.Dataset, table: Table | None, colour: str | None, title: str) -> dict[str, Any]:
     """Return the values of the template."""
-    a, prefix = result.attrs, component_prefix(result)
-    source, day = str(a.get("source", "")), str(a.get("created", "")).partition("T")[0]
-    points = points_of(result, table, prefix, colour)
+    a, kind = result.attrs, kind_of(result.attrs["kind"])
+    source, day = a["source"], str(a.get("created", "")).partition("T")[0]
+    points = points_of(result, table, kind.prefix, colour)
     sections = sections_of(result, table.note if table is not None else "")
     payloads = points.payloads if points else []
     payloads += [payload("data-loadings", json.dumps(s.loadings.texts()).encode()) for s in sections if s.loadings]
     share = result["explained_variance_ratio"].values.tolist() if "explained_variance_ratio" in result else []
-    facts = {"points": points.facts if points else None, "share": share, "prefix": prefix}
+    facts = {"points": points.facts if points else None, "share": share, "prefix": kind.prefix}
     script = Markup("\n".join(_asset(name) for name in SCRIPTS))  # noqa: S704
     return {
         "title": title or Path(source).name or "Result",
-        "kind": kind_of(str(a["kind"])).title,
+        "kind": kind.title,
         "subtitle": " \u00b7 ".join(filter(None, (source, day))),
         "policy": POLICY.format(script=_hash(script)),
         "style": Markup(_asset("page.css")),  # noqa: S704

@@ -16,7 +16,7 @@ from streampca.files import replacing
 from streampca.report.charts import Chart, Mark, Panel, loadings_chart
 from streampca.report.images import MAX_IMAGES, Gallery, gallery
 from streampca.report.loadings import MAX_COMPONENTS, loadings_of
-from streampca.report.spectrum import component_names, spectrum_charts
+from streampca.report.spectrum import component_names, spectrum_figures
 
 if TYPE_CHECKING:
     import xarray
@@ -94,7 +94,7 @@ def draw_figure(
 
 def _items(result: xarray.Dataset, what: str, values: Array | None, name: str, pair: tuple[int, int]) -> Sequence[Item]:
     """Return what a figure consists of, from left to right."""
-    charts = spectrum_charts(result)
+    charts = {name: figure.chart for name, figure in spectrum_figures(result).items()}
     available = [*charts, *(["overview"] if charts else []), *(what for what, name in ARRAYS.items() if name in result)]
     if what not in available:
         raise InputError(f"the result ({result.attrs['kind']}) has no {what}; draw {listed(available)}")
@@ -119,7 +119,7 @@ def _components(result: xarray.Dataset) -> Gallery:
     if images is None:
         raise InputError(
             f"the features are {' x '.join(map(str, result['mean'].dims))}; a picture needs two dimensions, as y and "
-            "x, or three with red, green and blue"
+            "x, or three with red, green and blue; draw loadings instead"
         )
     return images
 

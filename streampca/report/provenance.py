@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from streampca.results.kind import kind_of
-from streampca.results.schema import certificate_method
-from streampca.results.wording import feature_noun, mapping_of, missing_share, number, parameters_of, percent
+from streampca.results.wording import (
+    CERTIFIED_BY,
+    feature_noun,
+    kernel_text,
+    missing_share,
+    number,
+    parameters_of,
+    percent,
+)
 from streampca.sweep.memory import show_bytes
 
 # Names of data that were in memory, not in a file.
@@ -20,27 +28,21 @@ RENAMED = {
     "seed": "random_state", "fit_inverse": "fit_inverse_transform", "memory": "memory_limit", "own_noise": "",
 }  # fmt: skip
 # Defaults of parameters that are not options of a kind.
-DEFAULTS = {"missing_chunks": "error", "outlier_rounds": 5, "all_chromosomes": False}
-CERTIFIED_BY = {
-    "probe": "rounding measured with random probes",
-    "exact": "residuals in double precision",
-    "none": "estimates, rounding not included",
-    "modelled": "rounding modelled, not measured (version 0.7)",
-}
+DEFAULTS = {"missing_chunks": "error", "external_files": "error", "outlier_rounds": 5, "all_chromosomes": False}
 
 
 def command_of(attributes: Mapping[str, Any]) -> str | None:
     """Return the command that repeats a run, quoted for a shell, without defaults; None for data in memory."""
-    source = str(attributes.get("source", ""))
+    source = attributes["source"]
     if source in IN_MEMORY or source.startswith("DataArray "):
         return None
-    kind = kind_of(str(attributes["kind"]))
+    kind = kind_of(attributes["kind"])
     # A leading minus would make it an option.
     words = ["streampca", kind.name, f"./{source}" if source.startswith("-") else source]
-    fields = kind.options.model_fields
+    fields = kind.options.fields
     for old, value in parameters_of(attributes).items():
         name = RENAMED.get(old, old)
-        default = fields[name].get_default() if name in fields else DEFAULTS.get(name)
+        default = fields[name].default if name in fields else DEFAULTS.get(name)
         if name and value not in (default, "auto") or name == "n_components" and value is not None:
             words += _flag(name, value, name not in fields or fields[name].annotation is bool)
     return shlex.join(words)
@@ -61,26 +63,26 @@ def _flag(name: str, value: Any, switch: bool) -> list[str]:
 def facts_of(attributes: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the facts of a run, with their names."""
     a = attributes
-    method = certificate_method(a)
-    n_missing = int(a.get("n_missing", 0))
+    method = a.get("certificate_method")
+    share = f"{a['n_missing']:,} values, {percent(missing_share(a))}" if a["n_missing"] else "none"
     created = str(a.get("created", "")).replace("T", " ").replace("+00:00", " UTC")
-    versions = ", ".join(f"{name} {version}" for name, version in mapping_of(a.get("versions")).items())
+    versions = ", ".join(f"{name} {version}" for name, version in json.loads(a["versions"]).items())
     facts = [
-        ("Source", a.get("source")),
-        ("Size", f"{a.get('n_samples', 0):,} samples \u00d7 {a.get('n_features', 0):,} {feature_noun(a)}"),
-        ("Missing", f"{n_missing:,} values, {percent(missing_share(a))}" if n_missing else "none"),
+        ("Source", a["source"]),
+        ("Size", f"{a['n_samples']:,} samples \u00d7 {a['n_features']:,} {feature_noun(a)}"),
+        ("Missing", share),
         ("Solver", a.get("solver", a.get("method"))),
-        ("Estimates" if method == "none" else "Certificates", CERTIFIED_BY.get(str(method))),
-        ("Kernel", _shown(a, "kernel", lambda name: f"{name}, gamma {number(float(a['gamma']), 4)}")),
+        ("Estimates" if method == "none" else "Certificates", CERTIFIED_BY.get(method or "")),
+        ("Kernel", _shown(a, "kernel", lambda name: ", ".join(filter(None, [name, kernel_text(a)])))),
         ("Landmarks", _shown(a, "n_landmarks", "{:,}".format)),
-        ("Noise variance", _shown(a, "noise_variance", lambda v: number(float(v), 4))),
+        ("Noise variance", _shown(a, "noise_variance", lambda value: number(value, 4))),
         ("Log-likelihood", _shown(a, "total_log_likelihood", "{:,.2f}".format)),
         ("Iterations", _shown(a, "n_iterations", "{:,}".format)),
-        ("Sweeps", _shown(a, "n_sweeps", "{:,} over all the data".format)),
-        ("Read", _shown(a, "bytes_read", show_bytes)),
-        ("Time", _shown(a, "seconds", _duration)),
-        ("Peak memory", _shown(a, "peak_memory_bytes", show_bytes)),
-        ("Precision", a.get("tile_dtype")),
+        ("Sweeps", f"{a['n_sweeps']:,} over all the data"),
+        ("Read", show_bytes(a["bytes_read"])),
+        ("Time", _duration(a["seconds"])),
+        ("Peak memory", show_bytes(a["peak_memory_bytes"])),
+        ("Precision", a["tile_dtype"]),
         ("Created", created),
         ("Versions", versions),
         ("Fingerprint", a.get("source_fingerprint")),

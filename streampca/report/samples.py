@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import base64
 import gzip
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas
 
 from streampca._typing import Array
 from streampca.sources.tables import ids_of
@@ -166,14 +166,18 @@ def _result_columns(result: xarray.Dataset) -> dict[str, Array]:
     dims = [dim for dim in result["scores"].dims if dim != "component"]
     sizes = {dim: result.sizes[dim] for dim in dims}
     ids = {"iid", *(str(d) for d in dims if d in result.coords and result[d].dtype.kind in "OTUS")}
-    names = [name for name in result.coords if str(name) not in ids and result[name].dims]
-    columns = {str(name): _flat(result[name], sizes) for name in names if set(result[name].dims) <= set(dims)}
+    names = sorted(name for name in map(str, result.coords) if name not in ids and result[name].dims)
+    columns = {name: _flat(result[name], sizes) for name in names if set(result[name].dims) <= set(dims)}
     if "sample_missing" in result:
-        n_features = max(1, int(result.attrs.get("n_features", 1)))
-        columns["share missing"] = _flat(result["sample_missing"], sizes) / n_features
+        # Stores of version 0.7 count calls of variants that were not used, too.
+        counts, n_features = _flat(result["sample_missing"], sizes), max(1, int(result.attrs.get("n_features", 1)))
+        columns["share missing"] = np.minimum(counts / n_features, 1.0)
     if "outlier" in result:
         outlier = _flat(result["outlier"], sizes).astype(bool)
         columns["outlier"] = np.where(outlier, "outlier", "no outlier").astype(object)
+    if "projected" in result:
+        projected = _flat(result["projected"], sizes).astype(bool)
+        columns["projected"] = np.where(projected, "projected", "fitted").astype(object)
     return columns
 
 
@@ -203,19 +207,16 @@ def _column(name: str, values: Array) -> Column | str:
 
 
 def _labels(name: str, texts: list[str]) -> Column | str:
-    counts = Counter(texts)
-    missing = counts.pop("", 0)
-    if not counts:
+    counts = pandas.Series([text for text in texts if text], dtype=object).value_counts()
+    if not len(counts):
         return "no values"
-    if len(counts) == 1 and not missing:
+    if len(counts) == 1 and counts.iloc[0] == len(texts):
         return "constant"
     if len(counts) > max(2, min(MAX_CATEGORIES, len(texts) // 2)):
         return f"{len(counts):,} categories"
     # The most frequent categories, which have styles of their own, are first, by name.
-    frequent = [category for category, _ in counts.most_common(MAX_STYLES)]
-    categories = [*sorted(frequent), *(category for category, _ in counts.most_common()[MAX_STYLES:])]
-    code = {category: i for i, category in enumerate(categories, start=1)} | {"": 0}
-    return Column(name, np.array([code[text] for text in texts], np.uint16), tuple(categories))
+    categories = [*sorted(counts.index[:MAX_STYLES]), *counts.index[MAX_STYLES:]]
+    return Column(name, pandas.Index(categories).get_indexer(texts) + 1, tuple(categories))
 
 
 def _one_line(name: str) -> str:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streampca.report.charts import Chart, curve, histogram, loadings_chart
+from streampca.report.charts import Chart, Figure, Table, curve, histogram, loadings_chart
 from streampca.report.images import MAX_IMAGES, Gallery, gallery
 from streampca.report.loadings import Loadings, loadings_of
 from streampca.report.provenance import command_of, facts_of
-from streampca.report.spectrum import MAX_ROWS, component_names, spectrum_captions, spectrum_charts, spectrum_table
+from streampca.report.spectrum import component_names, spectrum_figures, spectrum_table
 from streampca.results.kind import kind_of
 from streampca.results.methods import methods_of
 from streampca.results.schema import error_in
 from streampca.results.wording import (
+    at_chosen,
     capitalised,
     error_title,
     feature_noun,
@@ -23,7 +26,6 @@ from streampca.results.wording import (
     missing_share,
     number,
     percent,
-    texts_of,
 )
 
 if TYPE_CHECKING:
@@ -41,24 +43,6 @@ FORMS = {
 
 
 @dataclass(frozen=True)
-class Figure:
-    """A chart with its title and caption."""
-
-    title: str
-    caption: str
-    chart: Chart
-
-
-@dataclass(frozen=True)
-class Table:
-    """Heads and rows of text; the first cell of a row is its head."""
-
-    heads: list[str]
-    rows: list[list[str]]
-    note: str = ""
-
-
-@dataclass(frozen=True)
 class Component:
     """The chart and the largest loadings of a component: cells of the label, and the value."""
 
@@ -73,7 +57,8 @@ class Section:
 
     Attributes
     ----------
-    id, title, heading : of the link, in the navigation, and above the section.
+    id, title : of the link, and in the navigation.
+    heading : above the section; the title by default.
     table, details : shown, and folded.
     facts : names and texts.
     command : that repeats the run.
@@ -81,50 +66,41 @@ class Section:
 
     id: str
     title: str
-    heading: str
     text: str = ""
+    heading: str = ""
     table: Table | None = None
-    figures: list[Figure] = field(default_factory=list)
+    figures: Sequence[Figure] = ()
     details: Table | None = None
     gallery: Gallery | None = None
-    components: list[Component] = field(default_factory=list)
+    components: Sequence[Component] = ()
     loadings: Loadings | None = None
-    facts: list[tuple[str, str]] = field(default_factory=list)
+    facts: Sequence[tuple[str, str]] = ()
     command: str = ""
     paragraph: str = ""
-    references: list[str] = field(default_factory=list)
+    references: Sequence[str] = ()
 
 
 def sections_of(result: xarray.Dataset, table_note: str) -> list[Section]:
     """Return the sections that apply to a result, except the scores."""
-    parts = [
-        _spectrum(result),
-        _clusters(result),
-        _loadings(result),
-        _fit(result),
-        _missing(result),
-        _run(result, table_note),
-        _methods(result),
-    ]
-    return [section for section in parts if section is not None]
+    parts = [_spectrum(result), _clusters(result), _loadings(result), _fit(result), _missing(result)]
+    return [section for section in [*parts, _run(result, table_note), _methods(result)] if section is not None]
 
 
 def notices_of(result: xarray.Dataset) -> tuple[str, str, list[list[str]]]:
     """Return the warning in bold, its text, and the notes, those of each box."""
     a = result.attrs
-    advice = str(a.get("advice", ""))
-    head = "" if a.get("converged", 1) else "Not converged."
+    advice, head = a["advice"], "" if a["converged"] else "Not converged."
     if head and not advice:
         advice = "The computation stopped before it reached its tolerance."
-    notes = [capitalised(text) for text in texts_of(a.get("notes"))]
+    notes = [capitalised(text) for text in json.loads(a["notes"])]
     return head, advice, [notes] if len(notes) > MAX_BOXES else [[note] for note in notes]
 
 
 def key_figures(result: xarray.Dataset) -> list[tuple[str, str]]:
     """Return the few numbers at the top, with their names."""
     a = result.attrs
-    pairs = [("samples", f"{int(a.get('n_samples', 0)):,}"), (feature_noun(a), f"{int(a.get('n_features', 0)):,}")]
-    for dim, noun in (("cluster", "cluster"), ("component", kind_of(str(a["kind"])).component)):
+    pairs = [("samples", f"{a['n_samples']:,}"), (feature_noun(a), f"{a['n_features']:,}")]
+    for dim, noun in (("cluster", "cluster"), ("component", kind_of(a["kind"]).component)):
         if dim in result.sizes:
             pairs.append((f"{noun}s", f"{result.sizes[dim]:,}"))
     if "explained_variance_ratio" in result:
@@ -132,56 +108,50 @@ def key_figures(result: xarray.Dataset) -> list[tuple[str, str]]:
     if error_in(result) is not None:
         pairs.append((f"largest {error_title(result)}", number(largest_error(result), 2)))
     if "kept_trace" in a:
-        pairs.append(("of the kernel's trace kept", percent(float(a["kept_trace"]))))
-    if "n_sweeps" in a:
-        pairs.append(("sweeps", f"{int(a['n_sweeps']):,}"))
-    return pairs
+        pairs.append(("of the kernel's trace kept", percent(a["kept_trace"])))
+    return [*pairs, ("sweeps", f"{a['n_sweeps']:,}")]
 
 
 def _spectrum(result: xarray.Dataset) -> Section | None:
-    if "explained_variance_ratio" not in result:
+    figures = spectrum_figures(result)
+    if not figures:
         return None
-    charts, captions = spectrum_charts(result), spectrum_captions(result)
-    order = [name for name in ("scree", "certificates", "error") if name in charts]
-    heads, rows = spectrum_table(result)
-    k = result.sizes["component"]
-    note = f"The first {MAX_ROWS} of {k}." if k > MAX_ROWS else ""
-    figures = [Figure(*captions[name], charts[name]) for name in order]
-    return Section("spectrum", "Spectrum", "Spectrum", figures=figures, details=Table(heads, rows, note))
+    return Section("spectrum", "Spectrum", figures=list(figures.values()), details=spectrum_table(result))
 
 
 def _clusters(result: xarray.Dataset) -> Section | None:
     """Tabulate the clusters of a mixture: share, number of samples, noise and variances."""
     if "cluster" not in result.sizes or "weights" not in result:
         return None
-    columns = {"Share": [percent(float(share)) for share in result["weights"].values]}
+    count = result.sizes["cluster"]
+    columns = {"": [f"Cluster {i + 1}" for i in range(count)]}
+    columns["Share"] = [percent(float(share)) for share in result["weights"].values]
     if "probability" in result:
         nearest = result["probability"].argmax("cluster").values.ravel()
-        columns["Samples"] = [f"{n:,}" for n in np.bincount(nearest, minlength=result.sizes["cluster"])]
+        columns["Samples"] = [f"{n:,}" for n in np.bincount(nearest, minlength=count)]
     columns["Noise variance"] = [f"{value:.4g}" for value in result["noise_variance"].values]
     variances = result["explained_variance"].transpose("cluster", "component").values
     columns["Variances of the components"] = [", ".join(f"{v:.4g}" for v in row[:MAX_VARIANCES]) for row in variances]
-    rows = [[f"Cluster {i + 1}", *cells] for i, cells in enumerate(zip(*columns.values(), strict=True))]
     text = "Each cluster has its own mean, components and noise; samples are counted in their most probable cluster."
-    return Section("clusters", "Clusters", "Clusters", text, table=Table(["", *columns], rows))
+    return Section("clusters", "Clusters", text, table=Table.of(columns))
 
 
 def _loadings(result: xarray.Dataset) -> Section | None:
     a = result.attrs
     if "kept_trace" in a:
-        trace, variance = (percent(float(a[name])) for name in ("kept_trace", "kept_variance"))
-        landmarks = f"{int(a['n_landmarks']):,} landmarks ({a.get('method')})"
+        trace, variance = percent(a["kept_trace"]), percent(a["kept_variance"])
+        landmarks = f"{a['n_landmarks']:,} landmarks ({a['method']})"
         text = (
             f"{landmarks} keep {trace} of the kernel's trace, and {variance} or more of the variance in feature space. "
             "Kernel components have no loadings of features."
         )
-        return Section("loadings", "Landmarks", "Landmarks", text)
+        return Section("loadings", "Landmarks", text)
     if "components" not in result:
         return None
     names = component_names(result)
     images = gallery(result, names[:MAX_IMAGES])
     if images is not None:
-        return Section("loadings", "Components", "Mean and components", gallery=images)
+        return Section("loadings", "Components", heading="Mean and components", gallery=images)
     loadings = loadings_of(result)
     if loadings is None:
         return None
@@ -190,79 +160,84 @@ def _loadings(result: xarray.Dataset) -> Section | None:
         top = [[*label.split("  "), f"{value:+.2f}".replace("-", "\u2212")] for label, value in loadings.top(i)]
         components.append(Component(name, loadings_chart(loadings, i, name), top))
     text = f"{FORMS[loadings.form]}, in units of the root mean square of all loadings of the component."
-    return Section("loadings", "Loadings", "Loadings", text, components=components, loadings=loadings)
+    return Section("loadings", "Loadings", text, components=components, loadings=loadings)
 
 
 def _fit(result: xarray.Dataset) -> Section | None:
     """Show the curves of a fit: likelihood by iteration, criterion by number of components, cross-validation."""
     figures = []
     if "log_likelihood" in result and result["log_likelihood"].size > 1:
-        values = result["log_likelihood"].values.astype(np.float64)
-        rise = number(float(values[-1] - values[0]), 4)
-        chart = curve(np.arange(len(values)), values, "iteration", "log-likelihood")
-        figures.append(("Progress of EM", f"Log-likelihood after each iteration; it increased by {rise}.", chart))
+        figures.append(_progress(result))
     if "criterion" in result:
         figures.append(_criterion(result))
-    if "cv_error" in result and {"target", "m"} == set(result["cv_error"].dims):
+    if "cv_error" in result:
         figures += [_validation(result, i) for i in range(min(result.sizes["target"], MAX_TARGETS))]
-    table = _targets(result) if {"target", "m"} <= set(result.dims) and "chosen" in result else None
-    shown = [Figure(title, caption, chart) for title, caption, chart in figures if chart is not None]
-    return Section("fit", "Fit", "Fit", table=table, figures=shown) if shown or table else None
+    table = _targets(result) if "target" in result.sizes else None
+    shown = [figure for figure in figures if figure is not None]
+    return Section("fit", "Fit", table=table, figures=shown) if shown or table else None
 
 
-def _criterion(result: xarray.Dataset) -> tuple[str, str, Chart | None]:
+def _progress(result: xarray.Dataset) -> Figure | None:
+    values = result["log_likelihood"].values.astype(np.float64)
+    caption = f"Log-likelihood after each iteration; it increased by {number(float(values[-1] - values[0]), 4)}."
+    return curve("Progress of EM", caption, np.arange(len(values)), values, "iteration", "log-likelihood")
+
+
+def _criterion(result: xarray.Dataset) -> Figure | None:
     values, candidates = (result[name].values.astype(np.float64) for name in ("criterion", "candidate"))
     best = float(candidates[np.nanargmax(values)]) if np.isfinite(values).any() else None
     rule = CRITERIA.get(str(result.attrs.get("criterion")), "criterion")
     caption = f"{capitalised(rule)}, largest at {number(best)}." if best is not None else ""
-    return "Number of components", caption, curve(candidates, values, "components", rule, chosen=best)
+    return curve("Number of components", caption, candidates, values, "components", rule, chosen=best)
 
 
-def _validation(result: xarray.Dataset, target: int) -> tuple[str, str, Chart | None]:
+def _validation(result: xarray.Dataset, target: int) -> Figure | None:
     """Show the error of held-out samples by the number of components, for one target."""
-    name, chosen = str(result["target"].values[target]), int(result["chosen"].values[target])
-    values, m = result["cv_error"].isel(target=target).values.astype(np.float64), result["m"].values.astype(np.float64)
-    band = result["cv_error_deviation"].isel(target=target).values if "cv_error_deviation" in result else None
+    one = result.isel(target=target)
+    m, chosen = one["m"].values.astype(np.float64), int(one["chosen"])
+    band = one["cv_error_deviation"].values if "cv_error_deviation" in one else None
+    name = str(one["target"].values)
     caption = f"Error of held-out samples, smallest with {chosen} components; the band is one standard error."
-    return name, caption, curve(m, values, "components", "mean squared error", chosen=chosen, deviation=band)
+    error = one["cv_error"].values
+    return curve(name, caption, m, error, "components", "mean squared error", chosen=chosen, deviation=band)
 
 
 def _targets(result: xarray.Dataset) -> Table:
     """Tabulate the targets of a regression: number of components and R²."""
-    scores = [(title, key) for title, key in (("R²", "r2"), ("R², held out", "cv_r2")) if key in result]
-    rows = []
-    for i, (name, m) in enumerate(zip(result["target"].values.tolist(), result["chosen"].values.tolist(), strict=True)):
-        values = (float(result[key].isel(target=i, m=int(m))) for _, key in scores)
-        rows.append([str(name), f"{int(m)}", *("constant" if np.isnan(v) else f"{v:.4f}" for v in values)])
-    return Table(["", "Components", *(title for title, _ in scores)], rows)
+    columns = {"": [str(name) for name in result["target"].values.tolist()]}
+    columns["Components"] = [f"{m}" for m in result["chosen"].values]
+    for title, name in (("R²", "r2"), ("R², held out", "cv_r2")):
+        if name in result:
+            columns[title] = ["constant" if np.isnan(value) else f"{value:.4f}" for value in at_chosen(result, name)]
+    return Table.of(columns)
 
 
 def _missing(result: xarray.Dataset) -> Section:
     """Show how many values are missing, by feature and by sample."""
     a = result.attrs
-    n, d, total = (int(a.get(name, 0)) for name in ("n_samples", "n_features", "n_missing"))
+    n, d, total = a["n_samples"], a["n_features"], a["n_missing"]
     if not total:
-        return Section("missing", "Missing values", "Missing values", "No values are missing.")
+        return Section("missing", "Missing values", "No values are missing.")
     figures = []
     for name, of, noun in (("missing", n, feature_noun(a)), ("sample_missing", d, "samples")):
-        if name in result and of:
-            counts = result[name].values.ravel()
+        if name in result:
+            # Stores of version 0.7 count calls of variants that were not used, too.
+            counts = np.minimum(result[name].values.ravel(), of)
             largest = percent(float(counts.max() / of))
             caption = f"{int((counts > 0).sum()):,} of {len(counts):,} {noun} have missing values; at most {largest}."
             figures.append(Figure(f"By {noun[:-1]}", caption, histogram(counts, of, "share missing", noun)))
     text = f"{total:,} of {n * d:,} values are missing, {percent(missing_share(a))}."
-    return Section("missing", "Missing values", "Missing values", text, figures=figures)
+    return Section("missing", "Missing values", text, figures=figures)
 
 
 def _run(result: xarray.Dataset, table_note: str) -> Section:
-    facts = facts_of(result.attrs)
+    facts, command = facts_of(result.attrs), command_of(result.attrs)
     if table_note:
         facts.append(("Table", table_note))
-    command = command_of(result.attrs)
     text = "" if command else "The data were in memory, so no command repeats the run."
-    return Section("run", "Run", "Run", text, facts=facts, command=command or "")
+    return Section("run", "Run", text, facts=facts, command=command or "")
 
 
 def _methods(result: xarray.Dataset) -> Section:
     text, references = methods_of(result)
-    return Section("methods", "Methods", "Methods, for a paper", paragraph=text, references=references)
+    return Section("methods", "Methods", heading="Methods, for a paper", paragraph=text, references=references)

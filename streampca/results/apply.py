@@ -16,19 +16,17 @@ import numpy as np
 
 from streampca._typing import Array
 from streampca.errors import InputError, hint_for_missing
-from streampca.genetics.matching import Match, match_variants
+from streampca.genetics.matching import Match, match_samples, match_variants
 from streampca.models.dataset import FORMAT_VERSION, Variables
 from streampca.models.genotypes import placed_genotypes
-from streampca.models.kernel_pca import dataset as kernel_pca_dataset
 from streampca.models.kernel_pca.preimages import RESTORED_ROWS, KernelDenoiser, LinearDenoiser, check_invertible
 from streampca.models.kernel_pca.record import kernel_scores, kernel_sweeps
-from streampca.models.pca import dataset as pca_dataset
-from streampca.models.pca.fit import check_width, linear_sweeps, project
+from streampca.models.pca.fit import linear_sweeps, project, project_observed
 from streampca.models.pca.record import distances
-from streampca.models.ppca import dataset as ppca_dataset
 from streampca.models.ppca.fit import infer_posterior
 from streampca.models.ppca.plan import imputing_sweeps
 from streampca.progress import Progress, silent
+from streampca.results.kind import kind_of
 from streampca.results.store import fit_id, variant_labels_in
 from streampca.results.write import BlockWriter, save, score_writer
 from streampca.solvers.em.statistics import Imputation
@@ -58,7 +56,7 @@ class Application:
     source, result : the data and the opened result.
     store : directory of the store that is written.
     path : of the result, for the record.
-    projection : of genotypes on components: "oadp" or "simple".
+    projection : of genotypes on components: "oadp", "lsq" or "simple".
     drop_ambiguous : exclude variants that are the same on both strands.
     """
 
@@ -79,7 +77,29 @@ class Application:
     @property
     def missing(self) -> str:
         """What the fit did with missing values."""
-        return "mean" if json.loads(self.result.attrs["parameters"]).get("missing") == "mean" else "error"
+        return "mean" if self._missing in ("mean", "lsq") else "error"
+
+    @property
+    def least_squares(self) -> bool:
+        """Whether scores of the fit are by least squares over observed values."""
+        return self._missing == "lsq"
+
+    @property
+    def _missing(self) -> object:
+        return json.loads(self.result.attrs["parameters"]).get("missing")
+
+    def fitted(self, *, scores: bool = False) -> Any:
+        """Return the fitted record of the result, with the scores of its samples if requested."""
+        record: Any = kind_of(self.result.attrs["kind"]).function("fitted")
+        return record.from_dataset(self.result, scores=scores)
+
+    def fitted_places(self) -> Array:
+        """Return for each sample its place among the fitted ones with the same id, or -1."""
+        pairs = [zip(*(values.tolist() for values in labels), strict=True) for labels in (
+            (self.result["fid"].values, self.result["iid"].values),
+            (self.source.label("fid"), self.source.label("iid")),
+        )]  # fmt: skip
+        return match_samples(*map(list, pairs))
 
     def match(self) -> Match:
         """Match the variants of the data with those of the result."""
@@ -93,28 +113,39 @@ class Application:
 
 def project_linear(to: Application) -> dict[str, Any]:
     """Write scores on principal components, and the distance of each sample from their space (see `distances`)."""
-    fitted = pca_dataset.from_dataset(to.result)
+    fitted = to.fitted(scores=to.genotypes)
     typical = fitted.typical_distance
     if to.genotypes:
-        match = to.match()
-        scores, distance = placed_genotypes(
-            to.source, fitted, match, projection=to.projection, memory=to.memory_limit, progress=to.progress
-        )
-        facts = {"projection": to.projection, **to.few(match)}
-        _save_scores(to, scores, facts | {"typical_distance": typical}, distance=distance)
+        match, places = to.match(), to.fitted_places()
+        projected = placed_genotypes(
+            to.source, fitted, match, projection=to.projection, places=places, memory=to.memory_limit,
+            progress=to.progress,
+        )  # fmt: skip
+        facts: dict[str, Any] = {"projection": to.projection, **to.few(match)}
+        if projected.fitted is not None and (places >= 0).any():
+            own = int(projected.fitted.sum())
+            facts |= {"n_fitted": own, "n_same_id": int((places >= 0).sum()) - own}
+        if np.isnan(projected.scores).any():
+            facts["n_without_scores"] = int(np.isnan(projected.scores).any(axis=1).sum())
+        scores, distance, deviations = projected[:3]
+        _save_scores(to, scores, facts | {"typical_distance": typical}, deviations, distance)
         return facts
     with hint_for_missing(HINT):
-        scores, squares = project(to.source, fitted, to.missing, to.memory_limit, to.progress)
+        if to.least_squares:
+            scores, deviations, _, squares = project_observed(to.source, fitted, to.memory_limit, to.progress)
+        else:
+            scores, squares = project(to.source, fitted, to.missing, to.memory_limit, to.progress)
+            deviations = None
     distance = distances(scores, squares)
     far = distance > np.maximum(FAR * typical, RESOLVED * np.sqrt(squares))
     facts = {"typical_distance": typical, "far": FAR, "n_far": int(far.sum())}
-    _save_scores(to, scores, facts, distance=distance)
+    _save_scores(to, scores, facts, deviations, distance)
     return facts
 
 
 def project_latent(to: Application) -> dict[str, Any]:
     """Write posterior means of a latent model, with their standard deviations."""
-    latent, source, facts = ppca_dataset.from_dataset(to.result), to.source, {}
+    latent, source, facts = to.fitted(), to.source, {}
     if to.genotypes:
         match = to.match()
         latent, source = latent.matching(match), source.take(features=match.new)
@@ -126,7 +157,7 @@ def project_latent(to: Application) -> dict[str, Any]:
 
 def project_kernel(to: Application) -> dict[str, Any]:
     """Write scores on kernel components."""
-    found, source = kernel_pca_dataset.from_dataset(to.result), to.source
+    found, source = to.fitted(), to.source
     k = len(found.explained_variance)
     sweeps = kernel_sweeps(source, found, to.missing, to.memory_limit, to.progress)
     writer = score_writer(to.store, ("scores",), sweeps.matrix, k)
@@ -160,7 +191,7 @@ def impute_latent(to: Application) -> dict[str, Any]:
     Two sweeps: the posterior of each sample, and the values. Genotypes are counts of the first allele, from 0 to 2.
     Observed values are written unchanged.
     """
-    latent, source, facts = ppca_dataset.from_dataset(to.result), to.source, {}
+    latent, source, facts = to.fitted(), to.source, {}
     if to.genotypes:
         match = to.match()
         latent, source, facts = latent.matching(match), source.take(features=match.new), to.few(match)
@@ -184,15 +215,15 @@ def denoise_linear(to: Application) -> dict[str, Any]:
     """Write samples projected on principal components and mapped back; images keep their dimensions."""
     if to.genotypes:
         raise InputError(f"{to.path}: denoise is for arrays, not genotypes; use a result of arrays")
-    components = pca_dataset.from_dataset(to.result)
-    check_width(to.source, components)
+    components = to.fitted()
+    components.check_features(to.source)
     sweeps = linear_sweeps(to.source, components, to.missing, to.memory_limit, to.progress)
     return _denoise(to, LinearDenoiser(components.components, components.scaling), sweeps)
 
 
 def denoise_kernel(to: Application) -> dict[str, Any]:
     """Write pre-images of samples projected on kernel components; images keep their dimensions."""
-    found = kernel_pca_dataset.from_dataset(to.result)
+    found = to.fitted()
     check_invertible(found)
     sweeps = kernel_sweeps(to.source, found, to.missing, to.memory_limit, to.progress, restores=True)
     return _denoise(to, KernelDenoiser.of(found, sweeps.matrix.dtype), sweeps)
@@ -227,7 +258,7 @@ def _sample_writer(
 ) -> BlockWriter:
     """Return a writer of samples in their own units: samples x the dimensions of their features."""
     shape, dims = (len(samples), *features.sizes), (*samples.dims, *features.dims)
-    return BlockWriter(store, (name,), shape, chunks, dtype, dims, axis)
+    return BlockWriter(store, (name,), shape, chunks, dtype, dims, axis, features)
 
 
 def _save_samples(to: Application, kind: str, samples: Axis, features: Axis, facts: Mapping[str, Any]) -> None:

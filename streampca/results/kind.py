@@ -1,4 +1,4 @@
-"""What a kind of model is: one record that commands, configurations, stores and reports read.
+"""A kind of model: one record that commands, configurations, stores and reports read.
 
 A kind is a module of `results/kinds/` with one record, `KIND`. Its name is that of the module and is spelled nowhere
 else. Modules are imported when they are needed: a command loads its own kind only.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -19,9 +19,11 @@ from streampca.results import kinds
 if TYPE_CHECKING:
     from streampca.validation import Options
 
-# Attributes that results had from the second kind on.
+# Attributes that results of all kinds but the first have always had, and those of models fitted by EM.
 SHARED_ATTRIBUTES = ("genotypes", "n_features", "notes")
-LATENT_ATTRIBUTES = ("method", "n_iterations", "change", "total_log_likelihood", "n_missing")
+EM_ATTRIBUTES = (*SHARED_ATTRIBUTES, "n_iterations", "total_log_likelihood")
+# Variables of stores without a model.
+LONG_NAMES = {"distance": "distance of each sample from the space of the components, in scaled units"}
 # Arrays of models that have components in the space of the features.
 LINEAR_ARRAYS = ("components", "mean", "scale", "missing", "explained_variance", "explained_variance_ratio")
 
@@ -38,19 +40,19 @@ class Kind:
     genotypes : whether it can be fitted to genotypes.
     exports : formats of its text files.
     arrays, attributes : that its stores must have, besides the attributes of all kinds; "a|b" requires one of them.
-    dimensions : of its own arrays; see `schema.DIMENSIONS`.
     certified : whether its components have certificates.
     estimator : "module:class" of its estimator.
-    dataset : module that makes a Dataset of its fitted record, and back; see `models.dataset`.
-    fit, plan : "module:function" that fits a job into a store, and that plans it.
-    summary : "module:function" that summarises a result for the terminal.
+    fitted : "module:class" of its fitted record, which lists the arrays of its results; see `models.record`.
+    fit, plan : "module:function" that returns the fitted record and its sweeps, and the plan, of source and options.
+    scores : "module:function" that adds the scores of the samples, in another sweep; empty if `fit` does.
+    sample_arrays : that it writes.
+    outliers : whether outliers among genotypes can be found and removed.
+    relatives : whether it can be fitted to unrelated samples, and the others projected.
     project, impute, denoise, predict : "module:function" that applies a result to other data; empty if it cannot.
     opening : first sentence of the methods paragraph, before the name of the program; {} is the size of the data.
-    methods : "module:function" that returns the sentences of that paragraph about the model and its solver.
     missing_values, centres, variance : what is done with missing values, whether features that are not scaled are
         centred, and what the shares of the variance refer to, for that paragraph.
     component, prefix : noun for a component, and its name before the number.
-    error_tol : whether `tol` is the largest error of a component.
     """
 
     name: str
@@ -61,25 +63,25 @@ class Kind:
     exports: tuple[str, ...] = ()
     arrays: tuple[str, ...] = ()
     attributes: tuple[str, ...] = ()
-    dimensions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     certified: bool = False
     estimator: str = ""
-    dataset: str = ""
+    fitted: str = ""
     fit: str = ""
     plan: str = ""
-    summary: str = ""
+    scores: str = ""
+    sample_arrays: tuple[str, ...] = ("scores",)
+    outliers: bool = False
+    relatives: bool = False
     project: str = ""
     impute: str = ""
     denoise: str = ""
     predict: str = ""
     opening: str = ""
-    methods: str = ""
     missing_values: str = "were replaced by the mean"
     centres: bool = True
     variance: str = "of the total variance"
     component: str = "component"
     prefix: str = "PC"
-    error_tol: bool = False
 
     @cached_property
     def options(self) -> type[Options]:
@@ -88,12 +90,13 @@ class Kind:
         found: type[Options] = getattr(import_module(module), record)
         return found
 
-    def function(self, name: str) -> Callable[..., Any]:
-        """Import a function that the record names; raise `InputError` if this kind has none."""
+    def function(self, name: str, where: str = "") -> Callable[..., Any]:
+        """Import a function that the record names; raise `InputError`, with `where`, if this kind has none."""
         module, _, function = str(getattr(self, name)).partition(":")
         if not module:
-            others = [kind for kind in kind_names() if getattr(kind_of(kind), name)]
-            raise InputError(f"{name} is not available for {self.name}; use a result of {listed(others)}")
+            raise InputError(
+                f"{where}{name} is not available for {self.name}; use a result of {listed(kinds_with(name))}"
+            )
         found: Callable[..., Any] = getattr(import_module(module), function)
         return found
 
@@ -102,6 +105,11 @@ class Kind:
 def kind_names() -> tuple[str, ...]:
     """Return the names of all kinds."""
     return tuple(module.name for module in pkgutil.iter_modules(kinds.__path__))
+
+
+def kinds_with(name: str) -> list[str]:
+    """Return the names of the kinds that have something, as "project"."""
+    return [kind for kind in kind_names() if getattr(kind_of(kind), name)]
 
 
 @cache
@@ -123,8 +131,10 @@ def kind_of_estimator(estimator: type) -> Kind:
 
 def long_names(kind: object) -> Mapping[str, str]:
     """Return what the variables of a store are: of a kind of model, or those that all have."""
-    module = kind_of(kind).dataset if isinstance(kind, str) and kind in kind_names() else "streampca.models.dataset"
-    names: Mapping[str, str] = import_module(module).LONG_NAMES
+    if not (isinstance(kind, str) and kind in kind_names()):
+        return LONG_NAMES
+    fitted: Any = kind_of(kind).function("fitted")
+    names: Mapping[str, str] = fitted.long_names()
     return names
 
 

@@ -1,12 +1,9 @@
-"""Results: one xarray Dataset in one Zarr store, written beside its final name and renamed when whole."""
+"""Open results: one xarray Dataset in one Zarr store."""
 
 from __future__ import annotations
 
 import hashlib
-import json
-import os
-import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,82 +12,29 @@ import numpy as np
 
 from streampca._typing import Array
 from streampca.errors import DAMAGED, InputError, listed
-from streampca.files import writing_text
+from streampca.files import absent, is_url
 from streampca.genetics.matching import VARIANT_LABELS
 from streampca.models.dataset import FORMAT_VERSION
-from streampca.results.kind import kind_names
-from streampca.results.schema import (
-    absent_arrays,
-    check_arrays,
-    check_attributes,
-    kind_in,
-)
+from streampca.results.kind import kind_names, kind_of
+from streampca.results.output import attributes_in, kind_at
+from streampca.results.schema import check_arrays, check_attributes, kind_in, set_defaults
 from streampca.sources.completeness import check_damage, written_completely
-from streampca.sources.remote import is_url, root_at
+from streampca.sources.remote import root_at
 from streampca.sources.zarr_arrays import arrays_in, check_size, open_store
+from streampca.sweep.memory import RESULT_BASELINE, TEXT_BYTES, VIEW_COPIES, Budget, check_fits
 
 if TYPE_CHECKING:
     import xarray
 
 
-# Arrays of a result that are no larger are read when it is opened.
-READ_AT_ONCE = 16 << 20
-
-
-def put_in_place(store: Path, path: Path, overwrite: bool, old: Path) -> None:
-    """Give a complete store its name; the store that had it moves to `old` for a moment."""
-    if path.exists():
-        check_output(path, overwrite)
-        if old.exists():
-            shutil.rmtree(old)
-        path.rename(old)
-    os.rename(store, path)
-    if old.exists():
-        shutil.rmtree(old)
-
-
-def add_attributes(store: Path, attributes: Mapping[str, Any]) -> None:
-    """Add attributes to a store that is written."""
-    root = json.loads((store / "zarr.json").read_text())
-    root["attributes"] |= attributes
-    with writing_text(store / "zarr.json") as file:
-        json.dump(root, file)
-
-
-def check_output(path: Path, overwrite: bool) -> None:
-    """Raise if an output exists, is a link, was not written by streampca, or if its directory does not exist."""
-    if not path.parent.is_dir():
-        raise InputError(f"{path}: the directory {path.parent} does not exist; create it first")
-    if path.is_symlink():
-        raise InputError(f"{path}: is a link, which would be replaced; use the path that it points to")
-    if not path.exists():
-        return
-    if not overwrite:
-        raise InputError(f"{path}: exists already; choose another name or add --overwrite")
-    if kind_at(path) is None:
-        raise InputError(f"{path}: was not written by streampca and is not overwritten; choose another name")
-
-
-def kind_at(path: Path) -> str | None:
-    """Return what kind of store this program wrote at a path ("pca", "simulated"), or None if it wrote none."""
-    attributes = attributes_in(path) or {}
-    return str(attributes["kind"]) if {"kind", "format_version"} <= set(attributes) else None
-
-
-def attributes_in(path: Path) -> dict[str, Any] | None:
-    """Return the attributes of the store at a path; None if there is none."""
-    try:
-        found = json.loads((path / "zarr.json").read_text())["attributes"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
+READ_AT_ONCE = 16 << 20  # bytes of an array up to which it is read when a result is opened
 
 
 def fit_id(result: xarray.Dataset) -> str:
-    """Return what tells a fit from others: its kind, its data and its variances; a copy of it has the same."""
-    told = hashlib.sha256(f"{result.attrs['kind']} {result.attrs.get('source_fingerprint')}".encode())
-    told.update(np.asarray(result["explained_variance"].values, "<f8").tobytes())
-    return told.hexdigest()[:16]
+    """Return a hash of the kind, the data and the variances of a fit; copies of it have the same."""
+    digest = hashlib.sha256(f"{result.attrs['kind']} {result.attrs.get('source_fingerprint')}".encode())
+    digest.update(np.asarray(result["explained_variance"].values, "<f8").tobytes())
+    return digest.hexdigest()[:16]
 
 
 def variant_labels_in(result: xarray.Dataset) -> dict[str, Array]:
@@ -121,16 +65,37 @@ def load(path: str | Path) -> xarray.Dataset:
     _check_result(path)
     dataset = _opened(path)
     check_arrays(path, dataset)
+    set_defaults(dataset)
     return dataset
 
 
+def load_within(
+    path: str | Path, memory: str | int | None, what: str, *, libraries: int = 0, components: bool = False
+) -> xarray.Dataset:
+    """Open a result that a shell command views; raise `MemoryLimitError` if that may not fit the limit.
+
+    Parameters
+    ----------
+    what : the work, for the message.
+    libraries : bytes of libraries that it loads.
+    components : whether all components are in memory at once.
+    """
+    result = load(path)
+    arrays = [array for name, array in result.variables.items() if components or name != "components"]
+    labels = sum(array.size for array in arrays if array.dtype.kind in "OSTU")
+    numbers = sum(array.size for array in arrays) - labels
+    needed = 8 * VIEW_COPIES * numbers + TEXT_BYTES * labels
+    check_fits(needed, Budget.of(memory, RESULT_BASELINE), what, libraries)
+    return result
+
+
 def _opened(path: str | Path) -> xarray.Dataset:
-    """Open a store of ours as a Dataset; labels, which are read now, must not claim more than there is memory."""
-    # Slow to load; summaries of a fit do without them.
+    """Open a store as a Dataset, after a check of declared sizes and of checksums; small arrays are read at once."""
+    # Slow to import, and not needed for the summary of a fit.
     import xarray
     import zarr
 
-    with _damage_told(path):
+    with _reporting_damage(path):
         # Names in consolidated metadata may differ from those of the arrays.
         consolidated = None if is_url(path) else False
         group = zarr.open_group(open_store(str(path), "fill"), mode="r", use_consolidated=consolidated)
@@ -144,7 +109,7 @@ def _opened(path: str | Path) -> xarray.Dataset:
         dataset: xarray.Dataset = xarray.open_zarr(store, chunks=None, consolidated=False)
         for variable in dataset.variables.values():
             if variable.nbytes <= READ_AT_ONCE:
-                # Whatever is wrong with it shows now, not in the middle of what it is for.
+                # Errors show now, not in the middle of the work.
                 variable.load()
         return dataset
 
@@ -152,7 +117,7 @@ def _opened(path: str | Path) -> xarray.Dataset:
 def load_scores(path: Path) -> xarray.Dataset:
     """Open the scores of new samples on the components of a result."""
     if kind_at(path) != "scores":
-        raise InputError(f"{path}: holds no scores of new samples; give a store that `streampca project` wrote")
+        raise InputError(f"{path}: has no scores of new samples; give a store that `streampca project` wrote")
     dataset = _opened(path)
     if "scores" not in dataset:
         raise InputError(f"{path}: is incomplete, scores is missing; project the samples again")
@@ -160,56 +125,55 @@ def load_scores(path: Path) -> xarray.Dataset:
     return dataset
 
 
-def load_arrays(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
-    """Read all arrays of a result, and its attributes."""
+def load_model(path: str | Path) -> Any:
+    """Return the fitted estimator in a store; its methods give the same bits as those of the estimator that was saved.
+
+    Parameters
+    ----------
+    path : of a store that `save` of an estimator or a command wrote, or its URL.
+
+    Examples
+    --------
+    >>> import numpy as np, streampca
+    >>> X = np.random.default_rng(0).normal(size=(1000, 5))
+    >>> model = streampca.PCA(n_components=2).fit(X)
+    >>> model.save("model.zarr")
+    >>> bool(np.array_equal(streampca.load_model("model.zarr").transform(X), model.transform(X)))
+    True
+    """
     result = load(path)
-    with _damage_told(path):
-        return {str(name): variable.values for name, variable in result.variables.items()}, result.attrs
+    estimator: Any = kind_of(result.attrs["kind"]).function("estimator")
+    return estimator._from_dataset(result)
 
 
 @contextmanager
-def _damage_told(path: str | Path) -> Iterator[None]:
-    """Say that a result is damaged, whatever it is that finds out."""
+def _reporting_damage(path: str | Path) -> Iterator[None]:
+    """Raise `InputError` for any error that a damaged store leads to."""
     try:
         yield
     except DAMAGED as error:
         first = str(error).partition("; ")[0].partition("\n")[0] or type(error).__name__
-        cure = "restore it from a copy or make it again"
-        raise InputError(f"{path}: the result is damaged ({first}); {cure}") from error
+        raise InputError(
+            f"{path}: the result is damaged ({first}); restore it from a copy or compute it again"
+        ) from error
 
 
-def check_whole(store: Path, cure: str) -> None:
+def check_whole(store: Path, hint: str) -> None:
     """Raise if a store that was written here is incomplete, before it gets its name."""
     try:
         check_damage(store)
     except InputError as error:
-        raise InputError(f"{error}; {cure}") from error
+        raise InputError(f"{error}; {hint}") from error
 
 
 def _check_result(path: str | Path) -> None:
-    """Raise if a store is not a complete result of a format that this version reads."""
-    attributes, names = _metadata(path)
+    """Raise if a store is not a result of a format that this version reads."""
+    attributes = (root_at(str(path)) or {}).get("attributes", {}) if is_url(path) else attributes_in(Path(path))
     if not attributes and not is_url(path) and not Path(path).exists():
-        raise InputError(f"{path}: does not exist; check the path")
-    kind = kind_in(attributes)
-    if kind is None:
+        raise absent(path)
+    if not attributes or "format_version" not in attributes or kind_in(attributes) is None:
         raise InputError(f"{path}: is not a streampca result; use a store that a fit wrote ({listed(kind_names())})")
-    absent = absent_arrays(kind, names)
-    if absent:
-        raise InputError(f"{path}: the result is incomplete, {', '.join(absent)} is missing; compute it again")
     newest = attributes["format_version"]
     if isinstance(newest, int) and newest > FORMAT_VERSION:
         raise InputError(f"{path}: was written by a newer streampca (format {newest}); update streampca")
     check_attributes(path, attributes)
-
-
-def _metadata(path: str | Path) -> tuple[dict[str, Any], set[str]]:
-    """Return the attributes of one of our stores, and the names of its arrays; nothing of other stores."""
-    if is_url(path):
-        root = root_at(str(path)) or {}
-        attributes = root.get("attributes", {})
-        names = set((root.get("consolidated_metadata") or {}).get("metadata", {}))
-    else:
-        attributes = attributes_in(Path(path)) or {}
-        names = {entry.name for entry in Path(path).iterdir() if entry.is_dir()} if attributes else set()
-    return (attributes, names) if "format_version" in attributes else ({}, set())

@@ -9,11 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streampca.results.schema import certificate_method, error_in
+from streampca._typing import Array
+from streampca.results.schema import error_in
 from streampca.solvers.base import is_null
+from streampca.solvers.certificate import PROBES
 
 if TYPE_CHECKING:
     import xarray
+
+# How certificates were obtained.
+CERTIFIED_BY = {
+    "probe": f"rounding was measured with {PROBES} random probes in double precision; a certificate is wrong with "
+    "probability below 1e-11",
+    "exact": "residuals were computed in double precision",
+    "none": "rounding is not included",
+    "modelled": "rounding was modelled, not measured (version 0.7)",
+}
 
 
 def number(value: float, digits: int = 3) -> str:
@@ -49,26 +60,8 @@ def capitalised(text: str) -> str:
 
 def parameters_of(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters that a result records."""
-    return mapping_of(attributes.get("parameters"))
-
-
-def mapping_of(text: Any) -> dict[str, Any]:
-    """Parse a JSON object; return an empty one for anything else."""
-    value = _parsed(text)
-    return value if isinstance(value, dict) else {}
-
-
-def texts_of(text: Any) -> list[str]:
-    """Parse a JSON list of texts; return an empty one for anything else."""
-    value = _parsed(text)
-    return [str(item) for item in value] if isinstance(value, list) else []
-
-
-def _parsed(text: Any) -> Any:
-    try:
-        return json.loads(text)
-    except (TypeError, ValueError, RecursionError):
-        return None
+    found: dict[str, Any] = json.loads(attributes["parameters"])
+    return found
 
 
 def feature_noun(attributes: Mapping[str, Any]) -> str:
@@ -78,17 +71,33 @@ def feature_noun(attributes: Mapping[str, Any]) -> str:
 
 def missing_share(attributes: Mapping[str, Any]) -> float:
     """Return the share of the values that are missing."""
-    cells = int(attributes.get("n_samples", 1)) * int(attributes.get("n_features", 1))
-    return int(attributes.get("n_missing", 0)) / max(1, cells)
+    return float(attributes["n_missing"] / (attributes["n_samples"] * attributes["n_features"]))
+
+
+def kernel_text(attributes: Mapping[str, Any]) -> str:
+    """Return the parameters of a kernel, as "gamma 0.5, degree 3, coef0 1"; those that it has."""
+    kernel, parts = attributes["kernel"], []
+    if kernel not in ("linear", "cosine"):
+        parts.append(f"gamma {number(attributes['gamma'], 4)}")
+    if kernel == "poly":
+        parts.append(f"degree {attributes['degree']:g}")
+    if kernel in ("poly", "sigmoid"):
+        parts.append(f"coef0 {attributes['coef0']:g}")
+    return ", ".join(parts)
+
+
+def at_chosen(result: Mapping[Any, Any], name: str) -> Array:
+    """Return a variable of a regression, (target, m), at the number of components that each target uses."""
+    return np.take_along_axis(np.asarray(result[name]), np.asarray(result["chosen"])[:, None], axis=1)[:, 0]
 
 
 def error_title(result: xarray.Dataset) -> str:
     """Return the name of the errors of components: certificate, estimate, or certificate (modelled)."""
-    method = certificate_method(result.attrs)
-    return "certificate (modelled)" if method == "modelled" else str(error_in(result))
+    modelled = result.attrs.get("certificate_method") == "modelled"
+    return "certificate (modelled)" if modelled else str(error_in(result))
 
 
 def largest_error(result: xarray.Dataset) -> float:
     """Return the largest certificate or estimate of the components with variance; that of the others is infinite."""
     errors, variances = result[error_in(result)].values, result["explained_variance"].values
-    return float(np.max(errors[~is_null(variances, int(result.attrs.get("n_features", 0)))], initial=0.0))
+    return float(np.max(errors[~is_null(variances, result.attrs["n_features"])], initial=0.0))

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import zarr
@@ -19,10 +19,14 @@ from streampca._typing import Array
 from streampca.errors import InputError
 from streampca.models.dataset import Variables, as_dataset
 from streampca.results.kind import long_names
-from streampca.results.store import check_output, put_in_place
+from streampca.results.output import check_output, put_in_place
+from streampca.sources import Axis
 from streampca.sources.completeness import WRITTEN
 from streampca.sweep.matrix import Matrix
 from streampca.sweep.sweep import active_client
+
+if TYPE_CHECKING:
+    import xarray
 
 
 @contextmanager
@@ -43,6 +47,20 @@ def writing(path: Path, overwrite: bool) -> Iterator[Path]:
             shutil.rmtree(place)
 
 
+def resumable_array(
+    store: Path, name: str, shape: tuple[int, ...], chunks: tuple[int, ...], dtype: Any, dims: tuple[str, ...],
+    fill_value: Any, **coding: Any,
+) -> Any:  # fmt: skip
+    """Open the array that an earlier attempt has begun to write, or create it."""
+    group: Any = zarr.open_group(store, mode="a")
+    if name in group and (group[name].shape, group[name].chunks, group[name].dtype) == (shape, chunks, np.dtype(dtype)):
+        return group[name]
+    return group.create_array(
+        name, shape=shape, chunks=chunks, dtype=dtype, dimension_names=dims, fill_value=fill_value, overwrite=True,
+        **WRITTEN | coding,
+    )  # fmt: skip
+
+
 class BlockWriter:
     """Writes the blocks of a sweep into arrays of a store; each block fills whole chunks, so tasks do not collide.
 
@@ -52,24 +70,16 @@ class BlockWriter:
     shape, dims : of each array; the first axis is samples.
     chunks : `chunks[axis]` is the length of a block.
     axis : the axis along which blocks come; 1 for blocks of features x samples.
+    features : of blocks of samples in their own units; those that the fit excluded are NaN.
     """
 
     def __init__(
         self, store: Path, names: tuple[str, ...], shape: tuple[int, ...], chunks: tuple[int, ...], dtype: Any,
-        dims: tuple[str, ...], axis: int = 0,
+        dims: tuple[str, ...], axis: int = 0, features: Axis | None = None,
     ):  # fmt: skip
-        group = zarr.open_group(store, mode="a")
-        arrays: list[Any] = [group[name] for name in names if name in group]
-        # An earlier attempt may have written part of them.
-        same = [a for a in arrays if (a.shape, a.chunks, a.dtype) == (shape, chunks, np.dtype(dtype))]
-        self._arrays: list[Any] = same if len(same) == len(names) else [
-            zarr.create_array(
-                store, name=name, shape=shape, chunks=chunks, dtype=dtype, fill_value=float("nan"), overwrite=True,
-                dimension_names=dims, **WRITTEN,
-            )
-            for name in names
-        ]  # fmt: skip
+        self._arrays = [resumable_array(store, name, shape, chunks, dtype, dims, float("nan")) for name in names]
         self._store, self._axis, self._unsafe = store, axis, queue.SimpleQueue[Path]()
+        self._features = features
         # Checkpoints are valid for the arrays that they were written with.
         self.token = ", ".join(str((store / name / "zarr.json").stat().st_mtime_ns) for name in names)
 
@@ -78,7 +88,8 @@ class BlockWriter:
         for array, block in zip(self._arrays, blocks, strict=True):
             stop = start + len(block)
             if self._axis == 0:
-                array[start:stop] = block.reshape(-1, *array.shape[1:])
+                whole = block if self._features is None else self._features.on_grid(block)
+                array[start:stop] = whole.reshape(-1, *array.shape[1:])
             else:
                 array[:, start:stop] = block.T
             for i in range(1 if self._axis == 0 else array.cdata_shape[0]):
@@ -103,23 +114,34 @@ def score_writer(store: Path, names: tuple[str, ...], matrix: Matrix, k: int) ->
     return BlockWriter(store, names, (len(samples), k), (lengths.pop(), k), matrix.dtype, dims)
 
 
-def save(variables: Variables, coords: Variables, attributes: Mapping[str, Any], store: Path) -> None:
-    """Write variables into a Zarr store, beside arrays that may be there already, as xarray lays them out.
+def save_model(result: xarray.Dataset, path: Path, overwrite: bool) -> None:
+    """Write the result of an estimator to a store."""
+    variables, coords = (
+        {str(name): (tuple(map(str, array.dims)), array.values) for name, array in arrays.items()}
+        for arrays in (result.data_vars, result.coords)
+    )
+    with writing(path, overwrite) as store:
+        save(variables, coords, result.attrs, store)
 
-    Text and time labels go through xarray, which knows how to encode them; plain numbers need not wait for it to load.
+
+def save(variables: Variables, coords: Variables, attributes: Mapping[str, Any], store: Path) -> None:
+    """Write variables into a Zarr store as xarray does; arrays that it has already are kept.
+
+    Labels that are dates or text of fixed width are encoded by xarray. Others do without it, because it is slow to
+    import.
     """
     for name in variables | coords:
         if "/" in name or name in ("", ".", "..", "zarr.json") or (name in variables and name in coords):
-            # Labels come by whatever name their file has for them.
+            # Labels have the names that their file gives them.
             raise InputError(f"{store}: a label called {name!r} is also the name of an array of the result; rename it")
         if (store / name).exists():
-            # Of a run that was killed as it wrote.
+            # Left by a run that was killed while it wrote.
             shutil.rmtree(store / name)
-    # xarray finds coordinates that are not named after their dimension by this attribute; "T" is text.
+    # xarray recognises coordinates that are not named after their dimension by this attribute; "T" is text.
     others = [name for name, (dims, _) in coords.items() if dims != (name,)]
     plain = all(np.asarray(v).dtype.kind in "biufT" for _, v in coords.values())
     with warnings.catch_warnings():
-        # Extensions of format 3 still: text labels, and the consolidated metadata that `xarray.open_zarr` looks for.
+        # Not yet in the specification of format 3: text labels, and consolidated metadata, which xarray reads.
         warnings.filterwarnings("ignore", message="Consolidated metadata")
         warnings.filterwarnings("ignore", message="The data type .* does not have a Zarr V3 specification")
         if plain:
@@ -138,4 +160,4 @@ def _write_arrays(group: Any, arrays: Variables, attributes: Mapping[str, Any]) 
     for name, (dims, values) in arrays.items():
         described = {"long_name": names[name]} if name in names else {}
         group.create_array(name, data=np.asarray(values), dimension_names=dims, attributes=described, **WRITTEN)
-    group.attrs.update(attributes)
+    group.update_attributes(dict(attributes))

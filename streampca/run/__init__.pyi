@@ -1,6 +1,6 @@
 from .apply import ApplyTask as ApplyTask
 from .assign import assign_samples as assign_samples
-from .convert import convert as convert
+from .convert import ConvertTask as ConvertTask
 from .costs.predict import plan_config as plan_config
 from .costs.predict import predict_costs as predict_costs
 from .driver import run as run
@@ -8,7 +8,9 @@ from .fit import FitTask as FitTask
 from .fit import summarise as summarise
 from .fit import write_export as write_export
 from .images import parse_size as parse_size
+from .kinship import KinshipTask as KinshipTask
 from .prune import PruneTask as PruneTask
+from .record import check_paths as check_paths
 from .view import check_picture as check_picture
 from .view import describe as describe
 from .view import draw as draw

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import zarr
 
 from streampca.errors import InputError
 from streampca.files import table_cell, writing_text
+from streampca.models.dataset import kept_in
 from streampca.progress import Progress
 from streampca.results.apply import Application
 from streampca.results.kind import kind_of
@@ -19,6 +21,7 @@ from streampca.run.config.blocks import Data, Threads
 from streampca.run.task import Blocks, Task
 from streampca.sources import open_genotypes, open_source
 from streampca.sources.tables import source_ids
+from streampca.sources.wrappers import present
 from streampca.sweep.memory import RESULT_BASELINE, Budget
 
 
@@ -31,6 +34,7 @@ class ApplyTask(Task):
     result : path of the result.
     data : the data.
     output : what is written: a store, or the table of predictions.
+    picture : where `denoise` draws the first samples, before and after.
     more : other options of the command.
 
     Attributes
@@ -42,13 +46,13 @@ class ApplyTask(Task):
 
     def __init__(
         self, verb: str, result: Path, data: Data, output: Path, *, overwrite: bool = False,
-        engine: Threads | None = None, **more: Any,
+        engine: Threads | None = None, picture: Path | None = None, **more: Any,
     ):  # fmt: skip
-        self.verb, self.result, self.data, self.more = verb, result, data, more
+        self.verb, self.result, self.data, self.picture, self.more = verb, result, data, picture, more
         self.output, self.overwrite, self.engine = str(output), overwrite, engine or Threads()
         self.facts: dict[str, Any] = {}
         self.fitted = load(result)
-        self._apply = kind_of(self.fitted.attrs["kind"]).function(verb)
+        self._apply = kind_of(self.fitted.attrs["kind"]).function(verb, f"{result}: ")
         if verb == "predict":
             self.files = (output.name,)
 
@@ -57,13 +61,17 @@ class ApplyTask(Task):
         more = {name: value if isinstance(value, bool) else str(value) for name, value in self.more.items() if value}
         return {
             self.verb: {"result": str(self.result), **more},
-            "data": self.data.model_dump(mode="json"),
-            "engine": self.engine.model_dump(mode="json"),
+            "data": self.data.as_dict(),
+            "engine": self.engine.as_dict(),
         }
+
+    @cached_property
+    def source(self) -> Any:
+        """The data. A run that finds its output complete does not open them, but its summary has their shape."""
+        return open_like(self.fitted, self.data, self.more)
 
     def open(self) -> str:
         """Open data with the features of the result; return the fingerprint of both."""
-        self.source = open_like(self.fitted, self.data, self.more)
         self.source.watch()
         return f"{self.source.fingerprint()} {fit_id(self.fitted)}"
 
@@ -86,16 +94,12 @@ def open_like(fitted: Any, data: Data, more: Mapping[str, Any]) -> Any:
     """Open data that have the features of a result: genotypes, or arrays of the same sizes."""
     chosen = {name: more[name] for name in ("keep", "remove") if more.get(name)}
     if fitted.attrs["genotypes"]:
-        return open_genotypes(
-            data.path, variable=data.variable, missing_chunks=data.missing_chunks, autosomes=False, **chosen
-        )
+        return open_genotypes(data.path, **data.reading, autosomes=False, rm_dup="keep", **chosen)
     options = [name for name in ("projection", "drop_ambiguous", *chosen) if more.get(name)]
     if options:
         name = options[0].replace("_", "-")
         raise InputError(f"{data.path}: --{name} is for genotypes, and the result is of arrays; remove it")
-    source = open_source(
-        data.path, variable=data.variable, sample_dims=data.sample_dims, missing_chunks=data.missing_chunks
-    )
+    source = open_source(data.path, sample_dims=data.sample_dims, **data.reading)
     if source.is_genotypes:
         raise InputError(f"{data.path}: holds genotypes, and the result is of arrays; use data with the same features")
     dims = fitted["mean"].dims
@@ -107,7 +111,7 @@ def open_like(fitted: Any, data: Data, more: Mapping[str, Any]) -> Any:
             f"{data.path}: has the features {given}, the result {wanted}; use the same features in the same order, or "
             "set the dimensions of the samples with --sample-dims"
         )
-    return source
+    return present(source, kept_in(fitted))
 
 
 def _write_predictions(path: Path, source: Any, names: tuple[str, ...], values: Any) -> None:

@@ -10,10 +10,11 @@ import numpy as np
 
 from streampca.errors import InputError, opening
 from streampca.files import table_cell, text_paths, writing_text
-from streampca.models.assign import NONE, Assignment, AssignOptions, assign
+from streampca.models.assign.assign import assign
+from streampca.models.assign.options import AssignOptions
+from streampca.models.assign.records import NONE, Assignment
 from streampca.results.apply import FAR, RESOLVED
-from streampca.results.kind import kind_names
-from streampca.results.store import fit_id, load, load_scores
+from streampca.results.store import fit_id, load_scores, load_within
 from streampca.sources.tables import Ids, ids_of, read_table, split_column
 
 if TYPE_CHECKING:
@@ -24,11 +25,14 @@ MOST_SHOWN = 15
 MOST_LISTED = 20
 # Rows whose text is in memory at a time.
 WRITE_ROWS = 4096
+# scikit-learn, and tables of labels.
+SKLEARN_BYTES = 130 << 20
 
 
 def assign_samples(
     result: Path, options: Mapping[str, Any], *, labels: str | None = None, n_components: int | None = None,
     new: Path | None = None, far: float | None = None, out: Path | None = None, overwrite: bool = False,
+    memory: str | None = None,
 ) -> tuple[Path, Assignment, list[str], dict[str, Any]]:  # fmt: skip
     """Assign the samples of a result, or new ones, to the classes of labelled samples, and write a table.
 
@@ -48,7 +52,7 @@ def assign_samples(
     """
     choice = AssignOptions.of(options)
     target = text_paths(out or _default_path(new or result), ("",), overwrite)[0]
-    fitted = load(result)
+    fitted = load_within(result, memory, "the assignment", libraries=SKLEARN_BYTES)
     scores = _scores(fitted, result, n_components)
     names, note = _labels(fitted, result, labels, needed=choice.method != "gmm")
     others = None if new is None else _open_scores(new, fitted)
@@ -68,10 +72,8 @@ def assign_samples(
 
 
 def _default_path(path: Path) -> Path:
-    """Return NAME.assigned.tsv for NAME.pca.zarr or NAME.scores.zarr, next to it."""
-    name = path.name.removesuffix(".zarr")
-    ending = next((f".{kind}" for kind in (*kind_names(), "scores") if name.endswith(f".{kind}")), "")
-    return path.with_name(name.removesuffix(ending) + ".assigned.tsv")
+    """Return NAME.pca.assigned.tsv for NAME.pca.zarr or NAME.pca.scores.zarr, next to it."""
+    return path.with_name(path.name.removesuffix(".zarr").removesuffix(".scores") + ".assigned.tsv")
 
 
 def _open_scores(path: Path, fitted: xarray.Dataset) -> xarray.Dataset:

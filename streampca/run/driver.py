@@ -18,14 +18,17 @@ import dask
 
 from streampca import __version__
 from streampca.errors import InputError, Stopped, redacted
+from streampca.files import is_url
 from streampca.models.dataset import peak_memory
 from streampca.progress import Progress, Step, logger, silent
-from streampca.results.store import add_attributes, attributes_in, check_whole, put_in_place
-from streampca.run.config import differences
+from streampca.results.output import add_attributes, attributes_in, put_in_place
+from streampca.results.store import check_whole
 from streampca.run.engine import describe, engine, lost_cluster, threads_of
+from streampca.run.record import recorded_options, run_differences, run_in
 from streampca.run.task import Task
 from streampca.run.work_directory import WorkDirectory, folder_of, locked, now
-from streampca.sources.remote import check_target, is_url, root_at, upload
+from streampca.sources.remote import check_target, root_at, upload
+from streampca.sweep.checkpoint import Checkpoint
 from streampca.sweep.memory import Budget, memory_limit, show_bytes
 
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
@@ -135,7 +138,7 @@ class _Attempt:
     def run(self, only_resume: bool, fresh: bool) -> str | Path:
         """Continue from the state of the last attempt to the end."""
         task, work = self.task, self.work
-        made_by = {} if task.files is not None else _run_in(_attributes_at(task.output))
+        made_by = {} if task.files is not None else run_in(_attributes_at(task.output))
         record = work.record
         if record is not None and (made_by.get("id") == record["id"] or self._placed(record)):
             # The last attempt was killed after it renamed the output.
@@ -144,12 +147,12 @@ class _Attempt:
             work.put_back(Path(task.output))
         with self._phase("opening"):
             fingerprint = task.open()
-        asked = {"config": _recorded(task.options()), "fingerprint": fingerprint, "streampca": __version__}
+        asked = {"config": recorded_options(task.options()), "fingerprint": fingerprint, "streampca": __version__}
         if fresh:
             work.clear()
         record = record if work.worth_keeping and not fresh else None
         keeps = only_resume or not task.overwrite
-        if record is None and keeps and made_by and not _differences(made_by, asked):
+        if record is None and keeps and made_by and not run_differences(made_by, asked):
             logger.info("%s: exists already, with the same options and data; nothing to do", redacted(task.output))
             return self._done()
         record = self._taken_up(record, asked, only_resume)
@@ -168,11 +171,11 @@ class _Attempt:
         """Whether an earlier attempt has finished the work."""
         if self.task.files is not None:
             return bool(record["placing"])
-        return bool(_run_in(attributes_in(self.work.store)).get("id") == record["id"])
+        return bool(run_in(attributes_in(self.work.store)).get("id") == record["id"])
 
     def _taken_up(self, record: dict[str, Any] | None, asked: dict[str, Any], only_resume: bool) -> dict[str, Any]:
         """Return the record of the run that is resumed, or that of a new one; raise if the options differ."""
-        different = [] if record is None else _differences(record, asked)
+        different = [] if record is None else run_differences(record, asked)
         if different:
             raise InputError(
                 f"{self.work.folder}: holds unfinished work of other options: {'; '.join(different)}; undo the change "
@@ -204,7 +207,7 @@ class _Attempt:
             )  # fmt: skip
             work.remove_keys()
             work.store.mkdir(exist_ok=True)
-            checkpoint = work.checkpoint(60 * task.engine.checkpoint_minutes)
+            checkpoint = Checkpoint(work.checkpoints, 60 * task.engine.checkpoint_minutes)
             entered = time.monotonic()
             keys = work.folder.resolve()
             with engine(
@@ -300,37 +303,9 @@ class _Attempt:
         self.phases[name] = self.phases.get(name, 0.0) + time.monotonic() - start
 
 
-def _recorded(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options as run.json and results hold them: without secrets, and of the engine what numbers depend on.
-
-    Lines for the shell and for the scheduler may contain passwords.
-    """
-    engine = {key: value for key, value in options.get("engine", {}).items() if key in ("kind", "memory_limit")}
-    return redacted({**options, "engine": engine})
-
-
 def _attributes_at(output: str) -> dict[str, Any] | None:
     """Return the attributes of the store at a path or URL; None if there is none."""
     if not is_url(output):
         return attributes_in(Path(output))
     root = root_at(output)
     return None if root is None else root.get("attributes")
-
-
-def _run_in(attributes: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the record of the run that made a store; nothing if there is none."""
-    try:
-        record = json.loads((attributes or {})["run"])
-    except (KeyError, ValueError, TypeError, RecursionError):
-        return {}
-    return record if isinstance(record, dict) and isinstance(record.get("config"), dict) else {}
-
-
-def _differences(record: Mapping[str, Any], asked: Mapping[str, Any]) -> list[str]:
-    """Return what differs between a recorded run and this one, in words."""
-    different = differences(record["config"], asked["config"])
-    if record.get("streampca") != asked["streampca"]:
-        different.append(f"streampca was {record.get('streampca')}, is {asked['streampca']}")
-    if not different and record.get("fingerprint") != asked["fingerprint"]:
-        different = ["the data have changed"]
-    return different

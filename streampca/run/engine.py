@@ -1,11 +1,11 @@
 """Where sweeps run: threads of this process, worker processes, a running Dask scheduler, or a job queue.
 
-Sweeps take whatever `distributed.Client` is active, so an engine is only a context that has one:
+Sweeps use the active `distributed.Client`, so an engine is a context manager that provides one:
 
     with engine(settings, threads=2, memory=2_000_000_000) as client:
         PCA(20).fit("study.bed")
 
-Workers come and go: a killed process is restarted, a job that ends is replaced, and their tasks run elsewhere. The
+A worker process that is killed is restarted, a job that ends is replaced, and their tasks run on other workers. The
 results are the same.
 """
 
@@ -31,34 +31,25 @@ from dask.system import CPU_COUNT
 
 import streampca
 from streampca.errors import InputError
-from streampca.progress import logger
-from streampca.sweep.memory import show_bytes
+from streampca.progress import logger, show_bytes
+from streampca.sweep.environment import check_environment, environment
 
-# Seconds: for a scheduler to answer; for its first worker; for jobs and processes to end.
-ANSWER_SECONDS = 30
-WORKER_SECONDS = 600
-CLOSING_SECONDS = 30
-# Seconds between two looks at the workers, and without an answer until one is reported.
-WATCH_SECONDS = 5
-SILENT_SECONDS = 30
-# Seconds without a heartbeat until a worker of our own schedulers counts as lost.
-WORKER_TTL_SECONDS = 45
-# A job may be long in the queue: sweeps that find no worker wait for one, and Dask must not give up a job by itself.
+ANSWER_SECONDS = 30  # for a scheduler to answer
+WORKER_SECONDS = 600  # for the first worker of a running scheduler
+CLOSING_SECONDS = 30  # for jobs and processes to end
+WATCH_SECONDS = 5  # between two checks of the workers
+SILENT_SECONDS = 30  # without a heartbeat until a worker is reported
+WORKER_TTL_SECONDS = 45  # without a heartbeat until a worker of our own schedulers counts as lost
+# Jobs may wait in the queue for days: sweeps wait for the first worker, and Dask must not give up jobs.
 PATIENCE_SECONDS = 30 * 24 * 3600
-
-# Prefix of the directory of TLS keys.
-KEYS = ".streampca-keys-"
-
 START_ATTEMPTS = 3
 
-# A run plans its memory, and a partial is let go when it is merged. So nothing is written to disk: it would be read
-# again at once. Nothing pauses: a worker may be as large as planned for as long as it lives, since freed memory need
-# not go back to the system, and one that is paused would wait for ever. Only what is well beyond the plan ends a
-# worker, before the machine or the queue ends more than that.
-TERMINATE = 1.1
-MEMORY = {"target": False, "spill": False, "pause": False, "terminate": TERMINATE}
-# Tasks on a worker that dies are suspects. Wall times and preemption kill the innocent; a partition that is too large
-# kills each worker it comes to, and must end with an error.
+# Memory of workers, as shares of their limit. Dask neither spills nor pauses: the plan keeps partials within the limit
+# and frees them when they are merged, freed memory need not return to the system, and a paused worker would never
+# resume. A worker that exceeds the limit by 10% is restarted, before the machine or the queue kills more than it.
+MEMORY = {"target": False, "spill": False, "pause": False, "terminate": 1.1}
+# Workers that may be lost with the same task. Time limits and preemption kill workers at any task; a partition that is
+# too large kills every worker that it runs on, and must end with an error.
 ALLOWED_FAILURES = 10
 
 
@@ -66,15 +57,15 @@ ALLOWED_FAILURES = 10
 def engine(
     settings: Any, threads: int, memory: int, keys: Path | None = None, report: Callable[[str], None] | None = None
 ) -> Iterator[Any]:
-    """Have the client of an engine active: yields it, or None for threads, where sweeps need none.
+    """Start an engine and yield its active client; None for threads, which need no client.
 
     Parameters
     ----------
-    settings : `kind`, one of threads, processes, address, slurm, pbs, sge, lsf, and what that kind needs.
+    settings : the block `engine` of a configuration.
     threads : tasks at a time in each worker.
-    memory : bytes that each worker may take. Jobs ask for 15% and 256 MB more.
+    memory : limit of each worker, in bytes. Jobs request 15% and 256 MB more.
     keys : directory for the TLS keys of jobs, which all nodes can read; the current one by default.
-    report : called with a line on the workers when they change.
+    report : called with a line about the workers when they change.
     """
     if settings.kind == "threads":
         yield None
@@ -110,13 +101,19 @@ class _WorkerWatch(threading.Thread):
         self.join(CLOSING_SECONDS)
 
     def run(self) -> None:
-        """Look at the workers until the engine ends."""
+        """Check the workers until the engine ends."""
         while not self._done.wait(WATCH_SECONDS):
             with suppress(OSError, TimeoutError, RuntimeError, KeyError, concurrent.futures.CancelledError):
-                self._look()
+                self._check()
 
-    def _look(self) -> None:
-        workers = self._client.scheduler_info(n_workers=-1)["workers"]
+    def _check(self) -> None:
+        try:
+            # Not `scheduler_info`: the client itself asks for less now and then, and it may return that answer.
+            found = self._client.sync(self._client.scheduler.identity, n_workers=-1, callback_timeout=SILENT_SECONDS)
+        except OSError:
+            self._log("the scheduler does not answer", wrong=True)
+            return
+        workers = found["workers"]
         silent = [name for name, info in workers.items() if time.time() - info["last_seen"] > SILENT_SECONDS]
         count = len(workers) - len(silent)
         self._most = max(self._most, count)
@@ -124,23 +121,27 @@ class _WorkerWatch(threading.Thread):
         line = describe(self._client) if count == self._most else line
         if silent:
             line += f"; {', '.join(sorted(silent)[:3])} did not answer for {SILENT_SECONDS} s"
-        # What is wrong is repeated every minute.
-        again = count < self._most and time.monotonic() - self._logged >= SILENT_SECONDS
+        self._log(line, wrong=count < self._most)
+
+    def _log(self, line: str, wrong: bool) -> None:
+        """Log a line that is new; repeat it twice a minute while something is wrong."""
+        again = wrong and time.monotonic() - self._logged >= SILENT_SECONDS
         if line != self._last or again:
-            if self._last or count < self._most:
+            if self._last or wrong:
                 logger.warning("%s", line)
             self._report(line)
             self._last, self._logged = line, time.monotonic()
 
 
 def lost_cluster(error: BaseException) -> str:
-    """Return what is gone if an error comes from a lost scheduler or lost workers; else nothing."""
-    # Without it, no cluster was used.
+    """Return what was lost, if an error comes from a lost scheduler or lost workers; else an empty text."""
+    # If it is not imported, no cluster was used.
     distributed = sys.modules.get("distributed")
     if distributed is None:
         return ""
     if isinstance(error, distributed.KilledWorker):
-        return f"{ALLOWED_FAILURES} workers were lost with the same task, perhaps for lack of memory"
+        count = error.allowed_failures + 1
+        return f"{count} worker{'s' * (count > 1)} lost with the same task, perhaps for lack of memory"
     gone = (distributed.comm.CommClosedError, distributed.client.CancelledError, concurrent.futures.CancelledError)
     if isinstance(error, gone) or (isinstance(error, OSError) and "scheduler" in str(error)):
         return "the connection to the Dask scheduler is lost"
@@ -148,12 +149,12 @@ def lost_cluster(error: BaseException) -> str:
 
 
 def threads_of(settings: Any) -> int | None:
-    """Return the tasks at a time that are asked for in each process; None for all cores."""
+    """Return the requested number of tasks at a time in each process; None for all cores."""
     return settings.threads or (1 if settings.kind == "processes" else None)
 
 
 def describe(client: Any) -> str:
-    """Return in one line who works for a client: workers, threads, and where to watch them."""
+    """Describe the workers of a client in one line: their number, threads and dashboard."""
     if client is None:
         return "threads of this process"
     threads = sorted(set(client.nthreads().values()))
@@ -167,9 +168,9 @@ def describe(client: Any) -> str:
 
 
 def dask_distributed() -> Any:
-    """Return Dask's distributed, which takes a while to import and which threads do without.
+    """Import Dask's distributed, which is slow to load and not needed by threads.
 
-    It must be there before Dask's configuration is changed, or it would lose its defaults when that is undone.
+    It must be imported before Dask's configuration is changed: its defaults would be lost when the change is undone.
     """
     return importlib.import_module("distributed")
 
@@ -177,15 +178,18 @@ def dask_distributed() -> Any:
 @contextmanager
 def connected(where: Any, timeout: float, **options: Any) -> Iterator[Any]:
     """Connect, and leave the default client as it was."""
-    client = dask_distributed().Client(where, timeout=timeout, **options)
-    try:
-        yield client
-    finally:
-        in_time(client.close, "the client")
+    distributed = dask_distributed()
+    # Its log of a lost connection has tracebacks; our own messages tell of it.
+    with distributed.utils.silence_logging_cmgr(logging.CRITICAL):
+        client = distributed.Client(where, timeout=timeout, **options)
+        try:
+            yield client
+        finally:
+            in_time(client.close, "the client")
 
 
 def in_time(close: Callable[..., Any], what: str) -> None:
-    """Close something in bounded time; what does not close is told, and left to end by itself."""
+    """Close something in bounded time; log a warning if it does not close."""
     try:
         close(timeout=CLOSING_SECONDS)
     except (TimeoutError, OSError, RuntimeError, AssertionError) as error:
@@ -194,7 +198,7 @@ def in_time(close: Callable[..., Any], what: str) -> None:
 
 @contextmanager
 def _processes(settings: Any, threads: int, memory: int) -> Iterator[Any]:
-    """Worker processes on this machine, each with a nanny that starts it again when it dies."""
+    """Start worker processes on this machine, each with a nanny that restarts it when it dies."""
     distributed = dask_distributed()
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="streampca-", ignore_cleanup_errors=True))
@@ -209,7 +213,7 @@ def _processes(settings: Any, threads: int, memory: int) -> Iterator[Any]:
             memory_limit=memory,
             local_directory=folder,
             scheduler_kwargs=dashboard_options(settings),
-            silence_logs=logging.ERROR,
+            silence_logs=logging.CRITICAL,
             # Without keys, any user of this machine could send code to the scheduler.
             host="127.0.0.1",
             protocol="tls://",
@@ -221,7 +225,7 @@ def _processes(settings: Any, threads: int, memory: int) -> Iterator[Any]:
 
 
 def _started(start: Callable[[], Any]) -> Any:
-    """Start worker processes; try again if one of them is killed meanwhile."""
+    """Start worker processes; try again if one of them is killed while it starts."""
     for attempt in range(START_ATTEMPTS):
         try:
             return start()
@@ -231,28 +235,28 @@ def _started(start: Callable[[], Any]) -> Any:
 
 
 def dask_setup(_worker: Any) -> None:
-    """Let a worker process ignore Ctrl-C, which goes to all processes of a terminal: the driver ends it.
+    """Ignore Ctrl-C in a worker process: a terminal sends it to all processes, and the driver ends its workers.
 
-    Dask calls this by its name in modules that workers load first.
+    Dask calls the function of this name in modules that workers preload.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def dask_settings() -> dict[str, Any]:
-    """Return what Dask is told while we run a scheduler of our own."""
+    """Return Dask's configuration for a scheduler of our own."""
     return {
         "distributed.scheduler.allowed-failures": ALLOWED_FAILURES,
-        # A copy: without bokeh, schedulers add to it.
+        # A copy: schedulers without bokeh append to the list.
         "distributed.scheduler.http.routes": list(dask.config.get("distributed.scheduler.http.routes")),
         "distributed.deploy.lost-worker-timeout": f"{PATIENCE_SECONDS}s",
-        # A worker that hangs is given up, and its tasks go to others.
+        # The tasks of a worker that hangs go to others.
         "distributed.scheduler.worker-ttl": f"{WORKER_TTL_SECONDS}s",
         **{f"distributed.worker.memory.{name}": value for name, value in MEMORY.items()},
     }
 
 
 def dashboard_options(settings: Any) -> dict[str, Any]:
-    """Return the scheduler's options: a dashboard on loopback, at the usual port or any other if that is taken.
+    """Return the scheduler's options: a dashboard on loopback, at its usual port or any other if that is in use.
 
     The scheduler has an HTTP port even without a dashboard.
     """
@@ -268,39 +272,46 @@ def dashboard_options(settings: Any) -> dict[str, Any]:
 
 @contextmanager
 def _address(settings: Any, threads: int, memory: int) -> Iterator[Any]:  # noqa: ARG001
-    """Connect to a scheduler of someone else: its workers have threads and memory as they were started."""
+    """Connect to a running scheduler, whose workers have their own threads and memory limits."""
+    with _probe(settings) as probe:
+        _await_workers(probe, settings.address)
+        _check_workers(probe, settings.address, memory)
+    with connected(settings.address, ANSWER_SECONDS, security=_security(settings)) as client:
+        yield client
+
+
+def threads_at(settings: Any) -> list[int]:
+    """Return the threads of each worker of a running scheduler."""
+    with _probe(settings) as probe:
+        return sorted(probe.nthreads().values())
+
+
+@contextmanager
+def _probe(settings: Any) -> Iterator[Any]:
+    """Connect to a running scheduler for a moment; raise if it does not answer."""
     security = _security(settings)
     try:
-        # One that cannot connect may stay the default client for ever: the first is not to become it.
+        # A client that cannot connect may stay the default client: this one must not become it.
         with connected(settings.address, ANSWER_SECONDS, security=security, set_as_default=False) as probe:
-            _await_workers(probe, settings.address)
-            _check_workers(probe, settings.address, memory)
+            yield probe
     except InputError:
         raise
     except (OSError, ValueError, TypeError) as error:
         raise InputError(
-            f"no Dask scheduler answers at {settings.address} within {ANSWER_SECONDS} s: is it running, can this "
-            f"machine reach it, and does it speak {'TLS' if security else 'plain TCP'}? ({error})"
+            f"no Dask scheduler answers at {settings.address} within {ANSWER_SECONDS} s ({error}); check that it is "
+            f"running, that this machine can reach it, and that it uses {'TLS' if security else 'plain TCP'}"
         ) from error
-    with connected(settings.address, ANSWER_SECONDS, security=security) as client:
-        yield client
 
 
 def _security(settings: Any) -> Any:
-    """Return the TLS settings, or None if there are none."""
-    names = ("tls_ca_file", "tls_cert_file", "tls_key_file")
-    given = {name: getattr(settings, name) for name in names if getattr(settings, name) is not None}
-    if not given and (
-        not settings.address.startswith("tls://") or dask.config.get("distributed.comm.tls.ca-file", None)
-    ):
+    """Return the TLS settings of a tls:// address; None for others."""
+    if not settings.address.startswith("tls://"):
         return None
-    absent = [name for name in names if name not in given]
-    if absent:
-        raise InputError(f"{settings.address}: TLS needs {', '.join(names)}; not given: {', '.join(absent)}")
-    for name, path in given.items():
+    files = {name: getattr(settings, name) for name in ("tls_ca_file", "tls_cert_file", "tls_key_file")}
+    for name, path in files.items():
         if not Path(path).is_file():
-            raise InputError(f"{name}={path} is not a file; it is what the scheduler's administrator handed out")
-    ca, cert, key = (str(given[name]) for name in names)
+            raise InputError(f"{name}={path} is not a file; ask the administrator of the scheduler for it")
+    ca, cert, key = map(str, files.values())
     return dask_distributed().Security(
         tls_ca_file=ca, tls_client_cert=cert, tls_client_key=key, require_encryption=True
     )
@@ -309,43 +320,27 @@ def _security(settings: Any) -> Any:
 def _await_workers(client: Any, address: str) -> None:
     if client.nthreads():
         return
-    text = f"the scheduler at {address} has no workers yet"
-    logger.warning("%s; waiting for one: dask worker %s", text, address)
+    text = f"the scheduler at {address} has no workers"
+    logger.warning("%s; waiting for the first; start one with: dask worker %s", text, address)
     try:
         client.wait_for_workers(1, timeout=WORKER_SECONDS)
     except TimeoutError as error:
-        raise InputError(f"{text}, and none came in {WORKER_SECONDS} s: start some by dask worker {address}") from error
+        raise InputError(f"{text} after {WORKER_SECONDS} s; start some with: dask worker {address}") from error
 
 
 def _check_workers(client: Any, address: str, memory: int) -> None:
-    """Raise for workers that would give other results; warn of workers with less memory than planned."""
-
-    def look(dask_worker: Any) -> tuple[str, str, int]:
-        # Sent as it is, not by name: the worker may have no streampca.
-        import platform
-
-        try:
-            from streampca import __version__
-        except ImportError:
-            __version__ = ""
-        limit = dask_worker.memory_manager.memory_limit
-        return ".".join(platform.python_version_tuple()[:2]), __version__, limit or sys.maxsize
-
-    here = ".".join(map(str, sys.version_info[:2]))
-    for worker, found in client.run(look, on_error="return").items():
-        if isinstance(found, Exception):
-            raise InputError(f"worker {worker} of {address} cannot run what is sent to it: {found!r}") from found
-        python, version, limit = found
-        if version != streampca.__version__:
-            has = f"has streampca {version}" if version else "has no streampca"
+    """Raise if workers have other software or round differently; warn if they have less memory than planned."""
+    for worker, problem in client.run(check_environment, environment(), on_error="return").items():
+        if isinstance(problem, InputError):
+            raise problem
+        if isinstance(problem, Exception):
             raise InputError(
-                f"worker {worker} of {address} {has}, here it is {streampca.__version__}: "
-                "install the same on all workers and start them again"
-            )
-        if python != here:
-            raise InputError(f"worker {worker} of {address} has Python {python}, here it is {here}: use one for all")
-        if limit < memory:
+                f"worker {worker} of {address} cannot load streampca {streampca.__version__} ({problem!r}); install "
+                "it on all workers and restart them"
+            ) from problem
+    for worker, info in client.scheduler_info(n_workers=-1)["workers"].items():
+        if info["memory_limit"] and info["memory_limit"] < memory:
             logger.warning(
                 "worker %s of %s has %s of memory, the plan is for %s",
-                worker, address, show_bytes(limit), show_bytes(memory),
+                worker, address, show_bytes(info["memory_limit"]), show_bytes(memory),
             )  # fmt: skip

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import os
 import re
-import struct
 import time
 import warnings
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,32 +16,33 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import zarr
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from streampca._typing import Array
-from streampca.errors import InputError
+from streampca.errors import DAMAGED, InputError
 from streampca.files import text_paths, writing_text
 from streampca.models.dataset import FORMAT_VERSION
-from streampca.progress import Progress, Step, silent
-from streampca.results.write import save, writing
-from streampca.sources.completeness import WRITTEN
+from streampca.progress import Progress, reporting
+from streampca.results.write import resumable_array, save
+from streampca.run.work_directory import SUFFIX
+from streampca.sources.base import digest
 from streampca.sources.formats.zarr import MARKERS
 from streampca.sources.genotypes import TEXT
 from streampca.sources.tables import Ids, Table, read_table, split_column
-from streampca.sweep.memory import show_bytes, thread_count
-from streampca.validation import available_memory
+from streampca.sweep.checkpoint import active_checkpoint
+from streampca.sweep.memory import PROCESS_RESERVE, WRITE_COPIES, Budget, Footprint, thread_count, threads_that_fit
 
 CHUNK_BYTES = 6 << 20  # of one chunk, and of the images that are decoded but not yet written
+PIXEL_BYTES = 12  # of an image while it is decoded and converted: with transparency, composed, in colour
 BATCH = 512  # files whose headers are read at a time
+SKIPPED = "checkpoint/skipped.txt"  # list of skipped files, next to an unfinished store
 SHOWN = 5  # skipped files that are named; the others are counted
-# Formats that Pillow passes to other programs, or that need a plug-in.
-UNSUPPORTED = {"EPS", "WMF", "MPEG", "GRIB", "HDF5", "BUFR"}
-# Exceptions of Pillow for damaged files.
-UNREADABLE = (
-    OSError, ValueError, SyntaxError, EOFError, LookupError, TypeError, ArithmeticError, RuntimeError, MemoryError,
-    struct.error, zlib.error, Image.DecompressionBombError,
+# Common formats only: others of Pillow are rarely used and tested, or run other programs.
+FORMATS = (
+    "PNG", "JPEG", "MPO", "GIF", "BMP", "DIB", "TIFF", "PPM", "WEBP", "AVIF", "JPEG2000", "ICO", "TGA", "PCX", "SGI",
+    "DDS",
 )  # fmt: skip
+UNREADABLE = (*DAMAGED, Image.DecompressionBombError)  # exceptions of Pillow for damaged files
 GREY_MODES = ("1", "L", "LA", "La", "I", "F")  # of Pillow; palettes are checked
 # EXIF: the tag of the orientation, the transposition that undoes each, and those that swap height and width.
 ORIENTATION = 0x0112
@@ -93,11 +94,8 @@ class Converted:
         return lines
 
 
-def convert_images(
-    folder: str | Path, out: str | Path, *, size: tuple[int, int] | None = None, crop: bool = False,
-    grey: bool | None = None, labels: str | Path | None = None, overwrite: bool = False, progress: Progress = silent,
-) -> Converted:  # fmt: skip
-    """Write the images in a folder and its sub-folders, all of one shape, to a Zarr store as `image` (sample, y, x).
+class ImageFolder:
+    """The images in a folder and its sub-folders, written to a Zarr store as `image` (sample, y, x), all of one shape.
 
     Images are recognised by content. The first frame of animations is used, EXIF orientation is applied, transparent
     pixels become white, and 16 bits become 8. Hidden files and linked folders are ignored; files that are not images
@@ -112,40 +110,62 @@ def convert_images(
     grey : True for (y, x); False for (y, x, channel) of red, green and blue; None for grey if all images are.
     labels : a table of paths or file names and labels, as people.tsv or people.tsv:COLUMN; by default the names of the
         sub-folders.
-    overwrite : replace a store that this program wrote.
     """
-    folder, out = Path(folder), Path(out)
-    if not folder.is_dir():
-        raise InputError(f"{folder}: is not a folder; give the folder of the images")
-    if size is not None and min(size) < 1:
-        raise InputError(f"size must be height and width of 1 or more, as (64, 64), got {size}")
-    list_path = text_paths(out, (".skipped.txt",), overwrite)[0]
-    table, column = _label_column(labels)
-    skipped: Skipped = []
-    with writing(out, overwrite) as store, _pillow_ready(), ThreadPoolExecutor(thread_count()) as pool:
-        files = _files(folder, [path for path in (list_path, table) if path is not None], skipped)
-        names, all_grey = _read_headers(folder, files, pool, progress, skipped)
-        if not names:
-            raise InputError(f"{folder}: none of {len(files)} files is an image; give a folder with images")
-        label_of = _sub_folder if table is None else _labels_of(names, table, column).__getitem__
-        read = _Reader(folder, size or _size_of(folder / names[0]), crop, all_grey if grey is None else grey)
-        array = _create(store, len(names), read.shape)
-        written, n_resized = _write(array, names, read, pool, progress, skipped)
+
+    def __init__(
+        self, folder: Path, out: Path, size: tuple[int, int] | None = None, crop: bool = False,
+        grey: bool | None = None, labels: str | Path | None = None,
+    ):  # fmt: skip
+        if size is not None and min(size) < 1:
+            raise InputError(f"size must be height and width of 1 or more, as (64, 64), got {size}")
+        self.folder, self.size, self.crop, self.grey = folder, size, crop, grey
+        self.list_path = out.with_name(f"{out.name}.skipped.txt")
+        self.table, self.column = _label_column(labels)
+        self.unreadable: Skipped = []
+        self.files = _files(folder, [path for path in (self.list_path, self.table) if path], self.unreadable)
+
+    def fingerprint(self) -> str:
+        """Return a hash of the names, sizes and times of all files."""
+        paths = [*(self.folder / name for name in self.files), *([self.table] if self.table else [])]
+        return digest(*((str(path), path.lstat().st_size, path.lstat().st_mtime_ns) for path in paths))
+
+    def check(self, overwrite: bool) -> None:
+        """Raise if the list of skipped files could not be written."""
+        text_paths(self.list_path, ("",), overwrite)
+
+    def write(self, store: Path, progress: Progress, budget: Budget) -> Converted:
+        """Write the images, and the list of files that are skipped."""
+        folder, skipped = self.folder, [*self.unreadable]
+        with _pillow_ready(), ThreadPoolExecutor(budget.threads) as pool:
+            names, all_grey, most_pixels = _read_headers(folder, self.files, pool, progress, skipped)
+            if not names:
+                raise InputError(f"{folder}: none of {len(self.files)} files is an image; give a folder with images")
+            label_of = _sub_folder if self.table is None else _labels_of(names, self.table, self.column).__getitem__
+            grey = all_grey if self.grey is None else self.grey
+            read = _Reader(folder, self.size or _size_of(folder / names[0]), self.crop, grey)
+            threads = _threads(most_pixels, read.shape, budget)
+        with _pillow_ready(), ThreadPoolExecutor(threads) as pool:
+            written, n_resized = _write(_create(store, len(names), read.shape), names, read, pool, progress, skipped)
         if not written:
             raise InputError(f"{folder}: all {len(names)} images are damaged; give a folder with images")
         values = [label_of(name) for name in written]
-        attributes = {"kind": "images", "format_version": FORMAT_VERSION, "source": str(folder), "crop": crop}
+        attributes = {"kind": "images", "format_version": FORMAT_VERSION, "source": str(folder), "crop": self.crop}
         save({}, _coords(written, values, read.grey), {**attributes, "n_skipped": len(skipped)}, store)
-    reasons = tuple((_printable(name), why) for name, why in skipped)
-    if reasons:
-        with writing_text(list_path) as file:
+        reasons = tuple((_printable(name), why) for name, why in skipped)
+        with writing_text(store.parent / SKIPPED) as file:
             file.writelines(f"{name}\t{why}\n" for name, why in reasons)
-    else:
-        list_path.unlink(missing_ok=True)
-    n_labels = len(set(values) - {""})
-    return Converted(
-        len(written), read.shape, n_resized, n_labels, values.count("") if n_labels else 0, reasons, list_path
-    )
+        n_labels = len(set(values) - {""})
+        unlabelled = values.count("") if n_labels else 0
+        return Converted(len(written), read.shape, n_resized, n_labels, unlabelled, reasons, self.list_path)
+
+    def place_list(self, store: Path) -> None:
+        """Move the list of skipped files to its place; an empty one removes that of an old store."""
+        path = store.parent / SKIPPED
+        if path.exists() and path.stat().st_size:
+            path.replace(self.list_path)
+        elif path.exists():
+            self.list_path.unlink(missing_ok=True)
+            path.unlink()
 
 
 def _label_column(labels: str | Path | None) -> tuple[Path | None, str | None]:
@@ -175,7 +195,8 @@ def parse_size(text: str) -> tuple[int, int]:
 
 @contextmanager
 def _pillow_ready() -> Iterator[None]:
-    """Load the formats of Pillow, and ignore its warnings (of unusual EXIF or sizes)."""
+    """Load the formats of Pillow, and ignore what it warns of and logs (unusual EXIF or sizes)."""
+    logging.getLogger("PIL").addHandler(logging.NullHandler())
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module=r"PIL\.")
         Image.init()
@@ -193,7 +214,7 @@ def _files(folder: Path, others: Sequence[Path], skipped: Skipped) -> list[str]:
         if any(marker in files for marker in MARKERS):
             inner.clear()
             continue
-        inner[:] = sorted(name for name in inner if not name.startswith("."))
+        inner[:] = sorted(name for name in inner if not name.startswith(".") and not name.endswith(SUFFIX))
         here = os.path.relpath(place, folder)
         shown = sorted(name for name in files if not name.startswith("."))
         names += shown if here == "." else [f"{here}/{name}" for name in shown]
@@ -204,25 +225,24 @@ def _files(folder: Path, others: Sequence[Path], skipped: Skipped) -> list[str]:
 
 def _read_headers(
     folder: Path, files: Sequence[str], pool: ThreadPoolExecutor, progress: Progress, skipped: Skipped
-) -> tuple[list[str], bool]:
-    """Return the names of the files that are images, and whether all of them are grey."""
+) -> tuple[list[str], bool, int]:
+    """Return the names of the files that are images, whether all of them are grey, and the most pixels of one."""
     names: list[str] = []
-    all_grey = True
+    all_grey, most_pixels = True, 0
     for batch in _batches(files, BATCH, "reading headers", progress):
-        for name, grey in zip(batch, pool.map(lambda name: _try(_is_grey, folder / name), batch), strict=True):
-            if isinstance(grey, str):
-                skipped.append((name, grey))
+        for name, found in zip(batch, pool.map(lambda name: _try(_header, folder / name), batch), strict=True):
+            if isinstance(found, str):
+                skipped.append((name, found))
                 continue
-            all_grey &= grey
+            grey, pixels = found
+            all_grey, most_pixels = all_grey & grey, max(most_pixels, pixels)
             names.append(name)
-    return names, all_grey
+    return names, all_grey, most_pixels
 
 
 def _batches(names: Sequence[str], length: int, what: str, progress: Progress) -> Iterator[Sequence[str]]:
-    began, starts = time.monotonic(), range(0, len(names), length)
-    for done, start in enumerate(starts, start=1):
-        yield names[start : start + length]
-        progress(Step(0, what, done, len(starts), time.monotonic() - began))
+    starts = range(0, len(names), length)
+    return reporting((names[start : start + length] for start in starts), len(starts), what, progress)
 
 
 @contextmanager
@@ -232,7 +252,7 @@ def _opened(path: Path) -> Iterator[Image.Image]:
         raise OSError("not a file" if path.exists() else "broken link")
     if not path.stat().st_size:
         raise OSError("empty")
-    with Image.open(path, formats=[name for name in Image.OPEN if name not in UNSUPPORTED]) as image:
+    with Image.open(path, formats=[name for name in FORMATS if name in Image.OPEN]) as image:
         most = Image.MAX_IMAGE_PIXELS
         if most is not None and image.width * image.height > most:
             raise OSError(f"{image.width} x {image.height} pixels, more than the {most} allowed")
@@ -244,7 +264,7 @@ def _try(read: Callable[[Path], Any], path: Path) -> Any:
     try:
         return read(path)
     except UnidentifiedImageError:
-        return "not an image"
+        return "not an image of a known format"
     except UNREADABLE as error:
         return " ".join(str(getattr(error, "strerror", None) or error).split()) or type(error).__name__
 
@@ -264,12 +284,23 @@ def _orientation(image: Image.Image) -> int:
         return 1
 
 
-def _is_grey(path: Path) -> bool:
+def _header(path: Path) -> tuple[bool, int]:
+    """Return whether an image is grey, and its number of pixels."""
     with _opened(path) as image:
+        pixels = image.width * image.height
         if image.mode in ("P", "PA"):
             colours = np.array(image.getpalette("RGB") or (), int).reshape(-1, 3)
-            return bool((colours == colours[:, :1]).all())
-        return image.mode in GREY_MODES or image.mode.startswith("I;16")
+            return bool((colours == colours[:, :1]).all()), pixels
+        return image.mode in GREY_MODES or image.mode.startswith("I;16"), pixels
+
+
+def _threads(most_pixels: int, shape: tuple[int, ...], budget: Budget) -> int:
+    """Return how many images can be decoded at a time; raise `MemoryLimitError` if not even the largest."""
+    each = math.prod(shape)
+    rows = max(1, CHUNK_BYTES // each)
+    driver = (1 + WRITE_COPIES) * rows * each + max(CHUNK_BYTES, budget.threads * each)
+    need = Footprint(budget.baseline + PROCESS_RESERVE, driver, PIXEL_BYTES * most_pixels + 3 * each, 0, 0)
+    return threads_that_fit(need, budget.limit, budget.threads, "conversion")
 
 
 @dataclass(frozen=True)
@@ -325,38 +356,40 @@ def _eight_bits(image: Image.Image) -> Image.Image:
 
 
 def _create(store: Path, n: int, shape: tuple[int, ...]) -> Any:
-    each = int(np.prod([float(length) for length in shape]))
-    # One image per thread, one resized, and a block of one or more.
-    if each * (thread_count() + 2) > available_memory() // 2:
-        raise InputError(
-            f"size {shape[0]} x {shape[1]} is too large: each image takes {show_bytes(each)}, more than memory allows; "
-            "give a smaller size"
-        )
     rows = int(np.clip(CHUNK_BYTES // int(np.prod(shape)), 1, n))
     dims = ("sample", "y", "x", "channel")[: 1 + len(shape)]
-    return zarr.open_group(store, mode="a").create_array(
-        "image", shape=(n, *shape), chunks=(rows, *shape), dtype="uint8", dimension_names=dims, fill_value=0, **WRITTEN
-    )
+    return resumable_array(store, "image", (n, *shape), (rows, *shape), "uint8", dims, 0)
 
 
 def _write(
     array: Any, names: Sequence[str], read: _Reader, pool: ThreadPoolExecutor, progress: Progress, skipped: Skipped
 ) -> tuple[list[str], int]:
-    """Decode images and write them chunk by chunk, without those that are damaged."""
-    written: list[str] = []
+    """Decode images and write them chunk by chunk, without those that are damaged; resume after the last checkpoint."""
     rows, shape = array.chunks[0], array.shape[1:]
-    block, n_resized = np.empty((rows, *shape), np.uint8), 0
+    checkpoint = active_checkpoint()
+    assert checkpoint is not None
+    # Chunks that are on record are in this array, not in one of the same name before it.
+    token = (array.store.root / array.path / "zarr.json").stat().st_mtime_ns
+    saved = checkpoint.recall("images", token) or {"done": 0, "n_resized": 0, "damaged": {}}
+    done, n_resized, damaged = saved["done"], saved["n_resized"], dict(saved["damaged"])
+    written = [name for name in names[:done] if name not in damaged]
+    block = np.empty((rows, *shape), np.uint8)
     at_once = max(thread_count(), min(BATCH, CHUNK_BYTES // int(np.prod(shape))))
-    for batch in _batches(names, at_once, "converting", progress):
+    for batch in _batches(names[done:], at_once, "converting", progress):
         for name, image in zip(batch, pool.map(read, batch), strict=True):
+            done += 1
             if isinstance(image, str):
-                skipped.append((name, image))
+                damaged[name] = image
                 continue
             block[len(written) % rows] = image[0]
             n_resized += image[1]
             written.append(name)
             if len(written) % rows == 0:
                 array[len(written) - rows : len(written)] = block
+                if checkpoint.due:
+                    checkpoint.keep("images", token, {"done": done, "n_resized": n_resized, "damaged": damaged})
+                    checkpoint.saved_at = time.monotonic()
+    skipped += damaged.items()
     left = len(written) % rows
     if written:
         array.resize((len(written), *shape))

@@ -1,4 +1,4 @@
-"""Workers that are jobs of a queue: Slurm, PBS, SGE or LSF, through dask-jobqueue, replaced when they are lost."""
+"""Workers as jobs of Slurm, PBS, SGE or LSF, through dask-jobqueue; jobs that end are replaced."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ from streampca.errors import InputError
 from streampca.progress import logger
 from streampca.run.engine import (
     CLOSING_SECONDS,
-    KEYS,
     MEMORY,
     PATIENCE_SECONDS,
     connected,
@@ -35,15 +34,13 @@ from streampca.run.engine import (
     dask_settings,
     in_time,
 )
+from streampca.run.work_directory import KEYS
 
-# Seconds for a queue to answer.
-QUEUE_SECONDS = 60
-# Seconds between two queries of the queue about jobs without a worker.
-LOOK_SECONDS = 10
-# A job that does not reach its driver ends after so long.
-ORPHAN_SECONDS = 60
-# Jobs also hold the worker's nanny (60 MB), the shell, and pages of files that some queues count: a job that passes its
-# limit is lost with its place in the queue, so its limit must be beyond where the nanny ends the worker.
+QUEUE_SECONDS = 60  # for a queue to answer
+LOOK_SECONDS = 10  # between two queries of the queue about jobs without a worker
+ORPHAN_SECONDS = 60  # until a job that cannot connect to its driver ends
+# Jobs also hold the worker's nanny (60 MB), the shell, and pages of files, which some queues count. A job that exceeds
+# its limit loses its place in the queue: its limit must be higher than the size at which the nanny restarts the worker.
 JOB_FACTOR, JOB_RESERVE = 1.15, 256 << 20
 
 
@@ -65,15 +62,15 @@ QUEUES = {
 
 @contextmanager
 def job_engine(settings: Any, threads: int, memory: int, keys: Path | None = None) -> Iterator[Any]:
-    """One worker a job; jobs that end are replaced until the body is done, and then all are cancelled."""
+    """Submit one job per worker; replace jobs that end, and cancel all when the context ends."""
     queue = QUEUES[settings.kind]
-    if shutil.which(queue.submit) is None:
-        raise InputError(
-            f"{queue.submit} is not on the PATH: run where jobs of {settings.kind} can be submitted, or use engine "
-            "kind 'processes'"
-        )
     dask_distributed()
     _jobqueue(settings.kind)
+    if shutil.which(queue.submit) is None:
+        raise InputError(
+            f"{queue.submit} is not on the PATH; run on a machine that can submit jobs to {settings.kind}, or try "
+            "it here with --set engine.kind=threads"
+        )
     with ExitStack() as stack:
         stack.enter_context(dask.config.set(dask_settings()))
         cluster = _job_cluster(settings, threads, memory, _keys(settings, keys or Path.cwd(), stack))
@@ -84,7 +81,9 @@ def job_engine(settings: Any, threads: int, memory: int, keys: Path | None = Non
         try:
             keeper.submit()
         except (RuntimeError, OSError, ValueError) as error:
-            raise InputError(f"{queue.submit} rejects the job of a worker: {_last_line(error)}") from error
+            raise InputError(
+                f"{queue.submit} rejects the job of a worker ({_last_line(error)}); check the block engine"
+            ) from error
         keeper.start()
         logger.info("waiting for the first of %d jobs of %s", settings.workers, settings.kind)
         try:
@@ -107,21 +106,21 @@ def _jobqueue(kind: str) -> Any:
     try:
         return importlib.import_module("dask_jobqueue")
     except ImportError as error:
-        raise InputError(f"engine {kind} needs dask-jobqueue: pip install 'streampca[cluster]'") from error
+        raise InputError(f"engine {kind} needs dask-jobqueue; run: pip install 'streampca[cluster]'") from error
 
 
 def _close_jobs(cluster: Any, timeout: float) -> None:
-    """Cancel the jobs. dask-jobqueue does not mark them as closed, and Dask minds those that it still finds."""
+    """Cancel the jobs. dask-jobqueue does not mark them as closing, and Dask raises for workers that are not."""
     for job in cluster.workers.values():
         job.status = dask_distributed().Status.closing
     cluster.close(timeout=timeout)
 
 
 def _keys(settings: Any, parent: Path, stack: ExitStack) -> dict[str, Any]:
-    """Return the options by which scheduler and workers require TLS, with a key made for this run.
+    """Return options that make scheduler and workers require TLS, with a key made for this run.
 
-    Job scripts name the files of the key, which only this user can read. They are removed at the end; those of a
-    killed run are removed with its working directory.
+    Job scripts contain the paths of the key files, which only this user can read. They are removed at the end; those
+    of a killed run are removed with its working directory.
     """
     if not settings.tls:
         return {}
@@ -142,7 +141,7 @@ def _keys(settings: Any, parent: Path, stack: ExitStack) -> dict[str, Any]:
 
 
 def _job_cluster(settings: Any, threads: int, memory: int, keys: Mapping[str, Any] = MappingProxyType({})) -> Any:
-    """Return the cluster with its scheduler, and no jobs yet. What is None here may be in the site's jobqueue.yaml."""
+    """Start the scheduler of a cluster, without jobs. Options that are None may be set in the site's jobqueue.yaml."""
     directives = list(settings.directives)
     exports = [f"export DASK_DISTRIBUTED__WORKER__MEMORY__{key.upper()}={value}" for key, value in MEMORY.items()]
     return getattr(_jobqueue(settings.kind), QUEUES[settings.kind].cluster)(
@@ -169,7 +168,7 @@ def _text(path: Any) -> str | None:
 
 
 def _requests(settings: Any, threads: int, megabytes: int, directives: list[str]) -> dict[str, Any]:
-    """Return what a job asks for, in the words of its queue; directives of the user's go before ours."""
+    """Return what a job requests, in the options of its queue; the user's directives take precedence."""
     given = " ".join(directives)
     minutes, seconds = divmod(_seconds(settings.walltime), 60)
     walltime = f"{minutes // 60:02}:{minutes % 60:02}:{seconds:02}"
@@ -183,14 +182,14 @@ def _requests(settings: Any, threads: int, megabytes: int, directives: list[str]
         if "select=" in given or "nodes=" in given:
             wanted["job_directives_skip"] = ["-l select="]
     elif settings.kind == "sge":
-        # Amounts are for each slot. h_vmem would limit addresses, of which the BLAS and numba take many and use few.
+        # Amounts are per slot. h_vmem would limit virtual memory, of which the BLAS and numba reserve more than needed.
         wanted |= {"project": settings.account, "resource_spec": f"mem_free={math.ceil(megabytes / threads)}M"}
         if "mem" in given:
             wanted["job_directives_skip"] = ["-l mem_free="]
         if threads > 1 and "-pe " not in given:
             directives.append(f"-pe smp {threads}")
     else:
-        # Its wall times have no seconds.
+        # LSF takes no seconds.
         wanted |= {"project": settings.account, "mem": megabytes << 20, "walltime": walltime[:-3]}
         if re.search(r"-M\b", given):
             wanted["job_directives_skip"] = ["-M "]
@@ -199,18 +198,16 @@ def _requests(settings: Any, threads: int, megabytes: int, directives: list[str]
 
 def _seconds(walltime: str) -> int:
     """Return the seconds of HH:MM:SS, or D-HH:MM:SS."""
-    match = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)", walltime)
-    if match is None:
-        raise InputError(f"walltime={walltime!r} is not HH:MM:SS; write an hour as '01:00:00'")
-    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
-    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    days, _, time_of_day = walltime.rpartition("-")
+    hours, minutes, seconds = map(int, time_of_day.split(":"))
+    return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
 def _lifetime(walltime: int) -> list[str]:
-    """Return options by which a worker leaves before its job is ended.
+    """Return options that make a worker leave before the time limit of its job.
 
-    One that leaves hands over what it holds, and what it was at is not suspected of killing it. Jobs that began
-    together leave at different times, so that others are there to take it.
+    A worker that leaves sends its results to others, and its tasks do not count as failed. Jobs that started together
+    leave at different times, so that other workers can take over.
     """
     margin = min(walltime // 10, 300)
     if margin < 5:
@@ -219,11 +216,11 @@ def _lifetime(walltime: int) -> list[str]:
 
 
 class _Keeper(threading.Thread):
-    """Keeps as many jobs as wanted: those that are no longer in the queue, and have no worker, are submitted again.
+    """Keeps the wanted number of jobs: those without a worker that are no longer in the queue are submitted again.
 
-    Dask alone replaces none but those whose worker it has seen, and so would wait for ever for a job that was cancelled
-    in the queue, or that failed before it could connect. If job after job does, the client is closed, and `failure`
-    says why.
+    Dask replaces only jobs whose worker was connected, and would wait for ever for a job that was cancelled in the
+    queue or that failed before it connected. If many jobs in a row fail so, the client is closed, and `failure` is the
+    reason.
     """
 
     def __init__(self, cluster: Any, client: Any, queue: _Queue, wanted: int):
@@ -233,10 +230,10 @@ class _Keeper(threading.Thread):
         self._done = threading.Event()
         self._seen: set[str] = set()
         self._missed: set[str] = set()
-        self._stillborn = 0
+        self._failed_jobs = 0
 
     def submit(self) -> None:
-        """Submit as many jobs as are wanting, and wait until the queue has them."""
+        """Submit the jobs that are missing, and wait until the queue has accepted them."""
 
         async def scale() -> None:
             while len(self._cluster.worker_spec) < self._wanted:
@@ -246,13 +243,13 @@ class _Keeper(threading.Thread):
         self._cluster.sync(scale, callback_timeout=QUEUE_SECONDS)
 
     def stop(self) -> None:
-        """Submit no more."""
+        """Submit no more jobs."""
         self._done.set()
         if self.is_alive() and threading.current_thread() is not self:
             self.join(CLOSING_SECONDS)
 
     def run(self) -> None:
-        """Look after the jobs until told to stop."""
+        """Check the jobs until `stop` is called."""
         looked = time.monotonic()
         while not self._done.wait(min(1, LOOK_SECONDS)):
             absent = self._without_worker()
@@ -264,14 +261,14 @@ class _Keeper(threading.Thread):
                 if len(self._cluster.workers) < self._wanted:
                     self.submit()
             except (OSError, RuntimeError, ValueError, subprocess.SubprocessError) as error:
-                # Queues are away at times; the jobs that run do not need them.
+                # Queues may not answer for a while; running jobs do not need them.
                 if not self._done.is_set():
-                    logger.warning("cannot look after the jobs of workers: %s", _last_line(error))
+                    logger.warning("cannot check the jobs of workers: %s", _last_line(error))
             looked = time.monotonic()
-            if self._stillborn > self._wanted + 3:
+            if self._failed_jobs > self._wanted + 3:
                 self.failure = (
-                    f"{self._stillborn} jobs in a row ended before their worker could connect: see their logs (set "
-                    "log_directory), python, prologue and interface"
+                    f"{self._failed_jobs} jobs in a row ended before their worker connected; see their logs (set "
+                    "log_directory), and check python, prologue and interface"
                 )
                 self.connected.close(timeout=CLOSING_SECONDS)
                 return
@@ -282,18 +279,18 @@ class _Keeper(threading.Thread):
         ids = {name: str(job.job_id) for name, job in self._cluster.workers.copy().items()}
         there = {ids[name] for name in observed if name in ids}
         if there - self._seen:
-            self._stillborn = 0
+            self._failed_jobs = 0
             self._seen |= there
         return {name: job_id for name, job_id in ids.items() if name not in observed}
 
     def _forget_ended(self, absent: dict[str, str]) -> None:
-        """Forget those that are not in the queue, twice in a row: their worker may have been on the way."""
+        """Forget jobs that are not in the queue twice in a row: once, their worker may have been about to connect."""
         listed = self._listed()
         missed = {name: job_id for name, job_id in absent.items() if job_id not in listed}
         for name, job_id in missed.items():
             if job_id in self._missed:
-                self._stillborn += job_id not in self._seen
-                logger.info("job %s of worker %s has ended; another is submitted", job_id, name)
+                self._failed_jobs += job_id not in self._seen
+                logger.info("job %s of worker %s has ended; submitting another", job_id, name)
                 self._cluster.worker_spec.pop(name, None)
                 self._cluster.workers.pop(name).status = dask_distributed().Status.closed
         self._missed = set(missed.values())

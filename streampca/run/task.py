@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from streampca.errors import InputError
+from streampca.files import is_url, text_paths
 from streampca.progress import Progress
-from streampca.results.store import check_output
+from streampca.results.output import check_output
 from streampca.run.config.blocks import EngineOptions, Threads
-from streampca.sources.remote import is_url
 from streampca.sweep.memory import COMMAND_BASELINE, Budget
 
 Blocks = dict[str, dict[str, Any]]
@@ -69,8 +68,7 @@ class Task(ABC):
         """Raise before the work starts if the output could not be written at its end."""
         if self.files is not None:
             for path in self.paths:
-                if path.exists() and not self.overwrite:
-                    raise InputError(f"{path}: exists already; choose another --out or add --overwrite")
+                text_paths(path, ("",), self.overwrite)
         elif not is_url(self.output):
             check_output(Path(self.output), self.overwrite)
 

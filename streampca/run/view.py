@@ -12,12 +12,13 @@ from streampca.report.images import image_rows
 from streampca.report.printing import draw_items
 from streampca.report.samples import columns_of
 from streampca.results.kind import kind_names
-from streampca.results.store import kind_at, load
+from streampca.results.output import kind_at
+from streampca.results.store import load_within
 from streampca.run.apply import ApplyTask
 from streampca.run.config.blocks import Data
 from streampca.sources import open_source
-from streampca.sources.tables import Table, ids_of, read_labels
-from streampca.sweep.memory import show_bytes
+from streampca.sources.tables import Table, labels_of
+from streampca.sweep.memory import COMMAND_BASELINE, DRAWING_BYTES, Budget, check_fits, show_bytes
 
 if TYPE_CHECKING:
     import xarray
@@ -26,10 +27,12 @@ if TYPE_CHECKING:
 PICTURED = 10
 
 
-def write_page(result: str, out: Path, *, labels: str | None, title: str, overwrite: bool) -> list[str]:
+def write_page(
+    result: str, out: Path, *, labels: str | None, title: str, overwrite: bool, memory: str | None = None
+) -> list[str]:
     """Write the report page of a result; return notes on the sample table."""
-    fitted = load(result)
-    table, names = read_labels(labels, ids_of(fitted)) if labels else (None, [])
+    fitted = load_within(result, memory, "the report")
+    table, names = labels_of(fitted, labels)
     write_report(fitted, out, table=table, colour=next(iter(names), None), title=title, overwrite=overwrite)
     if table is None:
         return []
@@ -38,13 +41,12 @@ def write_page(result: str, out: Path, *, labels: str | None, title: str, overwr
     return [table.note, *([unused] if names and names[0] not in shown else [])]
 
 
-def describe(data: Data) -> dict[str, Any] | None:
+def describe(data: Data, memory: str | None = None) -> dict[str, Any] | None:
     """Return the layout of data; None if the path is a result."""
     if kind_at(Path(data.path)) in kind_names():
         return None
-    source = open_source(
-        data.path, variable=data.variable, sample_dims=data.sample_dims, missing_chunks=data.missing_chunks
-    )
+    check_fits(0, Budget.of(memory, COMMAND_BASELINE), "the description")
+    source = open_source(data.path, sample_dims=data.sample_dims, **data.reading)
     return {
         "source": source.name,
         "samples": f"{source.shape[0]} ({', '.join(source.samples.dims)})",
@@ -58,13 +60,16 @@ def describe(data: Data) -> dict[str, Any] | None:
     }
 
 
-def draw(result: str, figure: str, out: Path, *, labels: str | None, pair: tuple[int, int], overwrite: bool) -> None:
+def draw(
+    result: str, figure: str, out: Path, *, labels: str | None, pair: tuple[int, int], overwrite: bool,
+    memory: str | None = None,
+) -> None:  # fmt: skip
     """Draw a figure of a result to a file."""
     check_picture(out)
     if out.exists() and not overwrite:
         raise InputError(f"{out}: exists already; choose another --out or add --overwrite")
-    fitted = load(result)
-    table, names = read_labels(labels, ids_of(fitted)) if labels else (None, [])
+    fitted = load_within(result, memory, "the figure", libraries=DRAWING_BYTES)
+    table, names = labels_of(fitted, labels)
     name, values = _column(fitted, table, names)
     draw_figure(fitted, figure, out, values=values, name=name, pair=pair)
 
@@ -83,7 +88,7 @@ def _column(result: xarray.Dataset, table: Table | None, names: list[str]) -> tu
 
 def draw_denoised(task: ApplyTask, picture: Path) -> None:
     """Draw the first samples before and after."""
-    count, sizes = min(PICTURED, task.source.shape[0]), task.source.features.sizes
+    count = min(PICTURED, task.source.shape[0])
     before, _ = task.source.read(slice(0, count), slice(0, task.source.shape[1]))
-    rows = {"given": before.reshape(count, *sizes), "denoised": task.written("denoised", count)}
+    rows = {"given": task.source.features.on_grid(before), "denoised": task.written("denoised", count)}
     draw_items([[image_rows(rows)]], picture)

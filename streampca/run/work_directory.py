@@ -25,15 +25,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
-import psutil
-
 from streampca.errors import InputError
 from streampca.files import open_regular, writing_text
-from streampca.progress import Step
-from streampca.run.engine import KEYS
-from streampca.sweep.checkpoint import Checkpoint
+from streampca.progress import Step, system
 
 SUFFIX = ".unfinished"
+# Prefix of the directory of TLS keys.
+KEYS = ".streampca-keys-"
 # Seconds between two updates of status.json.
 STATUS_EVERY = 1.0
 # Seconds to wait for a lock before it counts as held by another run.
@@ -83,9 +81,10 @@ class WorkDirectory:
         """Write the record of this run."""
         _write(self.folder / "run.json", record)
 
-    def checkpoint(self, interval: float) -> Checkpoint:
-        """Return the checkpoints."""
-        return Checkpoint(self.folder / "checkpoint", interval)
+    @property
+    def checkpoints(self) -> Path:
+        """Directory of the checkpoints."""
+        return self.folder / "checkpoint"
 
     @property
     def store(self) -> Path:
@@ -106,12 +105,12 @@ class WorkDirectory:
     def worth_keeping(self) -> bool:
         """Whether a later attempt could use what is here."""
         placing = (self.record or {}).get("placing", False)
-        return placing or any((self.folder / "checkpoint").glob("*.npz")) or (self.store / "zarr.json").exists()
+        return placing or any(self.checkpoints.glob("*.npz")) or (self.store / "zarr.json").exists()
 
     def tell(self, **facts: Any) -> None:
         """Write facts to status.json; a full disk does not stop the work."""
         self._status |= {"pid": os.getpid(), "host": socket.gethostname(), **facts}
-        memory = psutil.Process().memory_info().rss
+        memory = system().Process().memory_info().rss
         with suppress(OSError):
             _write(self.folder / "status.json", self._status | {"memory_bytes": memory, "updated": now()})
         self._written = time.monotonic()
@@ -134,7 +133,7 @@ class WorkDirectory:
     def clear(self) -> None:
         """Remove checkpoints, store, and TLS keys of a killed run."""
         self.remove_keys()
-        for path in (self.folder / "checkpoint", self.store):
+        for path in (self.checkpoints, self.store):
             if path.exists():
                 shutil.rmtree(path)
 
@@ -159,7 +158,7 @@ class WorkDirectory:
 @contextmanager
 def locked(folder: Path, output: str) -> Iterator[WorkDirectory]:
     """Hold the lock of a run's directory, which is created if needed; raise while another run holds it."""
-    file = _lock(folder)
+    file = _lock(folder, output)
     if file is None:
         status = _read(folder / "status.json") or {}
         who = (
@@ -175,7 +174,7 @@ def locked(folder: Path, output: str) -> Iterator[WorkDirectory]:
         file.close()
 
 
-def _lock(folder: Path) -> IO[bytes] | None:
+def _lock(folder: Path, output: str) -> IO[bytes] | None:
     """Take the lock if it is free; `streampca status` holds it for a moment."""
     deadline = time.monotonic() + PATIENCE
     while True:
@@ -185,10 +184,10 @@ def _lock(folder: Path) -> IO[bytes] | None:
             file = os.fdopen(open_regular(folder / "lock", os.O_RDWR | os.O_CREAT), "r+b")
         except FileNotFoundError as error:
             if not folder.parent.is_dir():
-                raise InputError(f"{folder}: the directory {folder.parent} does not exist; create it first") from None
+                raise InputError(f"{output}: the directory {folder.parent} does not exist; create it first") from None
             # The run that held the lock may have removed the directory meanwhile.
             if time.monotonic() > deadline:
-                raise InputError(f"{folder}: cannot be created ({error.strerror}); choose another output") from None
+                raise InputError(f"{output}: cannot be created ({error.strerror}); choose another output") from None
             continue
         except OSError as error:
             raise InputError(f"{folder}: cannot be used ({error.strerror}); choose another output") from error
@@ -215,12 +214,15 @@ def _lock(folder: Path) -> IO[bytes] | None:
 
 
 def _check_own(folder: Path) -> None:
-    """Raise unless this is a directory, not a link to one, that belongs to this user."""
+    """Raise unless this is a directory that belongs to this user, and neither it nor a part of it is a link."""
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode):
         raise OSError(errno.ENOTDIR, "it is not a directory", str(folder))
     if found.st_uid != os.geteuid():
         raise OSError(errno.EPERM, "it belongs to another user", str(folder))
+    linked = [name for name in ("checkpoint", "store", "old") if (folder / name).is_symlink()]
+    if linked:
+        raise OSError(errno.EPERM, f"{linked[0]} in it is a link", str(folder))
 
 
 def is_running(folder: Path) -> bool:
@@ -237,7 +239,8 @@ def is_running(folder: Path) -> bool:
 
 def status(output: Path) -> dict[str, Any] | None:
     """Return the status of the run for an output, or in a directory; None if there is no unfinished run."""
-    folder = output if (output / "run.json").exists() else folder_of(output)
+    output = Path(os.path.abspath(output))
+    folder = output if (output / "run.json").exists() or not output.name else folder_of(output)
     found = _read(folder / "status.json")
     if found is not None and not (
         _are(found, STATUS)

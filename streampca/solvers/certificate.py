@@ -1,7 +1,7 @@
 """Certificates: bounds on ||S u - theta u|| / theta that hold for any data, any BLAS and any processor.
 
-Products of float32 tiles find the vectors; their rounding error is measured in float64, not modelled. S = A'A / (n - 1)
-has the rows of A along the block axis.
+Vectors come from products of float32 tiles, whose rounding error is measured in float64, not modelled. Rows of A in
+S = A'A / (n - 1) are along the block axis.
 
     exact:  z = S u from float64 tiles;                   |error| <= ||z - theta u|| + floor
     probe:  z = S u from float32 tiles, H = S G for p Gaussian vectors that the solver never sees, in float64.
@@ -19,7 +19,7 @@ a = A'y - z and b = A u - y,  g'a = Y'y - g'z  and  r'b = K'u - r'y,
     S u - theta u = (z - theta u) + a + A'b,      A A'y - theta y = A (z - theta u) + A a + theta b
 
 so that sqrt(theta_1 / theta) (||a|| + sqrt(theta) ||b||) bounds the rounding of both. The residual r = z - theta u is
-orthogonal to the leading vectors found, so nearly to the true ones, from which vector j is off by rho_j / gap at most:
+orthogonal to the computed leading vectors, so nearly to the true ones. The error of vector j is at most rho_j / gap:
 
     ||A r||^2 <= theta_i (1 + sum_{j < i} (theta_j / theta_i) min(1, rho_j / (theta_j - theta_i))^2) ||r||^2
 """
@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 
 from streampca._typing import Array
+from streampca.solvers.noise import NOISE_TOL
 from streampca.sweep.matrix import Matrix
 from streampca.sweep.scaling import Scaling
 from streampca.sweep.statistics import Probed, ProbedRows, ProductAndRows, Statistic
@@ -52,7 +53,7 @@ def draw_probes(n_full: int) -> Array:
 
 
 def with_probes(statistic: Statistic, n_full: int) -> Statistic:
-    """Return a statistic of float32 tiles together with its probes, in float64."""
+    """Return a statistic of float32 tiles with probes in float64."""
     G = draw_probes(n_full)
     return ProbedRows(statistic, G, SEED) if isinstance(statistic, ProductAndRows) else Probed(statistic, G)
 
@@ -93,7 +94,7 @@ class RowProbe:
 
 
 def probe_of(value: Any, statistic: Statistic, n_samples: int) -> tuple[Any, Probe | RowProbe]:
-    """Split the value of a sweep with probes: the value of the statistic, and the probe."""
+    """Split the value of a sweep with probes into the value of the statistic and the probe."""
     if isinstance(statistic, ProbedRows):
         inner, K, rows, drawn = value
         return inner, RowProbe(statistic.G, K, rows, drawn, n_samples)
@@ -109,12 +110,14 @@ class Errors:
     ----------
     values, residuals, rounding : (k,). Without a certificate, `rounding` is zero, and the bound is an estimate.
     method : "exact", "probe", or "none".
+    noise : mask of the pairs that need not converge, because they cannot be distinguished from noise; None if all must.
     """
 
     values: Array
     residuals: Array
     rounding: Array
     method: str
+    noise: Array | None = None
 
     @property
     def certificate(self) -> Array:
@@ -123,10 +126,19 @@ class Errors:
             bound = (self.residuals + self.rounding) / self.values
         return np.where(self.values > 0, bound, np.inf)
 
-    def moved(self, vectors: Array, change: Array) -> Errors:
-        """Return the errors of vectors that were changed (N x k), as by rounding.
+    def tolerances(self, tol: float) -> Array:
+        """Return the largest certificate that each pair may have."""
+        noise = np.zeros(len(self.values), bool) if self.noise is None else self.noise
+        return np.where(noise, max(tol, NOISE_TOL), tol)
 
-        (S - theta) c is exact along the leading vectors; of what is orthogonal to them, S makes no more than theta.
+    def missed(self, tol: float) -> Array:
+        """Return a mask of the pairs whose certificate is above their tolerance."""
+        return np.asarray(self.certificate > self.tolerances(tol))
+
+    def moved(self, vectors: Array, change: Array) -> Errors:
+        """Return the errors of vectors after a change c (N x k), such as rounding.
+
+        (S - theta) c is exact along the leading vectors; orthogonal to them it is no longer than theta c.
         """
         along = vectors.T @ change
         apart = np.abs(self.values[:, None] - self.values[None, :])
@@ -136,29 +148,30 @@ class Errors:
         )
 
     def mixed(self, shares: Array) -> Errors:
-        """Return the errors of vectors that took a share of each other: u_i + sum_j shares[i, j] u_j."""
+        """Return the errors of combinations of the vectors, u_i + sum_j shares[i, j] u_j."""
         apart = np.abs(self.values[:, None] - self.values[None, :])
         return replace(self, rounding=self.rounding + (np.abs(shares) * apart).sum(axis=1))
 
     def leading(self, count: int) -> Errors:
-        """Return those of the first `count` pairs."""
-        return Errors(self.values[:count], self.residuals[:count], self.rounding[:count], self.method)
+        """Return the errors of the first `count` pairs."""
+        noise = None if self.noise is None else self.noise[:count]
+        return Errors(self.values[:count], self.residuals[:count], self.rounding[:count], self.method, noise)
 
 
 def certify(
     values: Array, vectors: Array, residuals: Array, floor: float | Array, probe: Probe | RowProbe | None = None,
     rows: Array | None = None, gram: bool = False, largest: float | None = None,
 ) -> Errors:  # fmt: skip
-    """Bound the errors of pairs (theta, u), from z - theta u (N x k) where z is S u as computed.
+    """Bound the errors of pairs (theta, u), from the residuals z - theta u (N x k), where z is the computed S u.
 
     Without a probe z must come from float64 tiles.
 
     Parameters
     ----------
-    floor : rounding in float64, absolute; of all pairs, or of each.
-    rows : A U as computed, for a `RowProbe`.
+    floor : absolute rounding in float64, of all pairs or of each.
+    rows : the computed A U, for a `RowProbe`.
     gram : whether u are vectors of samples, and components are A u.
-    largest : eigenvalue, if it is not the first of these.
+    largest : largest eigenvalue, if it is not the first of these.
     """
     amplified = np.ones(len(values))
     if gram:
@@ -175,7 +188,7 @@ def certify(
 
 
 def _stretch(values: Array, errors: Array) -> Array:
-    """Return how much longer A may make the residual of each pair than sqrt(theta) does."""
+    """Bound ||A r|| / (sqrt(theta) ||r||) for the residual r of each pair."""
     with np.errstate(divide="ignore", invalid="ignore"):
         off = np.minimum(1.0, errors[:, None] / np.maximum(values[:, None] - values[None, :], 0.0))
         ratio = values[:, None] / np.where(values > 0, values, np.inf)[None, :]
@@ -197,14 +210,14 @@ def certify_matrix(
 
 
 def float64_floor(n_full: int, chain: int, trace: float, scaling: Scaling | None, largest: float) -> float:
-    """Bound the rounding of S u in float64, absolute, whatever the order of summation.
+    """Bound the absolute rounding error of S u in float64, for any order of summation.
 
     Parameters
     ----------
     n_full : N, the order of S.
     chain : number of additions that one sum over the rows of A goes through at most.
     """
-    # Scales come from sums of the same length, and act on both sides of S.
+    # Scales come from sums of the same length, and both sides of S are scaled.
     sums = chain if scaling is None or scaling.scale is None else 3 * chain
     return float(UNIT * (n_full + sums + 16) * trace + far_means(scaling, largest) * largest)
 
@@ -213,19 +226,19 @@ def chain_of(matrix: Matrix, statistic: Statistic) -> int:
     """Return the number of additions that one sum over the rows of A goes through at most, in one sweep."""
     longest = max(stop - start for start, stop in matrix.partitions)
     length = min(statistic.tile_length(matrix.n_full, 8), longest)
-    # Tiles about their own means have a row between these for each of them.
+    # Tiles centred by their own means add one row each for the difference of the means.
     return int(length + 2 * -(-longest // length) + 2 * len(matrix.partitions))
 
 
 def floor_of(matrix: Matrix, statistic: Statistic, trace: float, largest: float) -> float:
-    """Bound the rounding of S u, absolute, for a statistic of float64 tiles of this matrix."""
+    """Bound the absolute rounding error of S u for a statistic of float64 tiles of this matrix."""
     return float64_floor(matrix.n_full, chain_of(matrix, statistic), trace, matrix.scaling, largest)
 
 
 def far_means(scaling: Scaling | None, largest: float) -> float:
-    """Error in S relative to its largest eigenvalue, from means that are stored, and values that are read, as float64.
+    """Bound the error of S relative to its largest eigenvalue, from means and values that are stored as float64.
 
-    Off by e = eps |mean| (over all features, scaled), rows of A make an error of 2 sqrt(lambda) e + e^2 in S at most.
+    An error e = eps |mean| (over all features, scaled) in the rows of A is at most 2 sqrt(lambda) e + e^2 in S.
     """
     if scaling is None or largest <= 0:
         return 0.0

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
 
-from streampca.errors import InputError
+from streampca.errors import InputError, listed
+from streampca.solvers import SOLVERS
 from streampca.solvers.cost import Cost, Problem
-from streampca.solvers.dense import Dense
-from streampca.solvers.krylov import Krylov
-from streampca.solvers.power import Power
-from streampca.sources import Source
-from streampca.sweep.memory import Budget, SweepPlan, footprint, plan_sweeps, show_bytes, threads_that_fit
-from streampca.sweep.scaling import check_choice
+from streampca.sweep.memory import SweepPlan, footprint, plan_sweeps, show_bytes, threads_that_fit
 
-SOLVERS = ("auto", "covariance", "gram", "krylov", "power")
 # Costs are compared for this many tasks at a time: the choice must not depend on the number of workers, or the same
 # input would not give the same bits.
 NOMINAL_THREADS = 4
@@ -39,8 +35,8 @@ class Plan(SweepPlan):
     Attributes
     ----------
     solver, name, reason : the solver with its parameters, its name, and why it was chosen.
-    sweep_bytes, sweeps : bytes of one read of all data, and the number of reads expected.
-    seconds : a rough guess.
+    sweep_bytes, sweeps : bytes of one read of all data, and the expected number of reads.
+    seconds : a rough estimate.
     timed : options of the sweeps, if these are the solver's alone.
     """
 
@@ -75,39 +71,29 @@ class Plan(SweepPlan):
 
 
 def plan(
-    source: Source, k: int | None, solver: str, tol: float, budget: Budget, seed: Any,
-    keep_scatter: bool = False, extra_sweeps: int = 0,
-) -> Plan:  # fmt: skip
-    """Choose a solver for k leading components (None: as many as a share of the variance takes).
-
-    Parameters
-    ----------
-    keep_scatter : whether A'A is kept, to merge fits.
-    extra_sweeps : reads that follow the fit, as for scores.
-    """
-    check_choice("solver", solver, SOLVERS)
-    problems = [Problem(source, axis, k, tol, seed, budget, keep_scatter) for axis in source.cut_axes]
-    costs = [kind.cost(problem) for problem in problems for kind in (Dense, Krylov, Power)]
-    # The power method needs the least memory and by far the most sweeps: only on request.
-    costs = [cost for cost in costs if (cost.name != "power" if solver == "auto" else cost.name == solver)]
-    if not costs:
-        raise InputError(f"solver={solver!r} is not for genotypes; use 'auto', 'gram', 'krylov' or 'power'")
-    return cheapest(costs, source, budget, solver, extra_sweeps=extra_sweeps)
-
-
-def cheapest(
-    costs: Sequence[Cost], source: Source, budget: Budget, asked: str, *, dtype: np.dtype[Any] | None = None,
+    problem: Problem, asked: str, solvers: Mapping[str, str] = SOLVERS, *, dtype: np.dtype[Any] | None = None,
     extra_sweeps: int = 0, also: str = "",
 ) -> Plan:  # fmt: skip
-    """Plan the solver that takes the least time within the memory limit; raise `MemoryLimitError` if none fits.
+    """Plan the solver and the axis that take the least time within the memory limit.
+
+    Raises `MemoryLimitError` if none fits.
 
     Parameters
     ----------
-    dtype : of tiles; that of the source unless given.
-    asked : the solver that was asked for.
+    problem : components to compute; each axis that the source can be cut along is tried.
+    asked : name of a solver, or "auto".
+    solvers : to choose from, as in `streampca.solvers`.
+    dtype : of tiles; that of the source by default.
     extra_sweeps : reads that follow the fit, as for scores.
     also : what the message adds to solver and shape.
     """
+    source, budget = problem.source, problem.budget
+    classes = [resolve_name(f"streampca.solvers.{place}") for place in dict.fromkeys(solvers.values())]
+    known: list[Cost] = [c.cost(replace(problem, axis=axis)) for axis in source.cut_axes for c in classes]
+    costs = [cost for cost in known if (not cost.on_request if asked == "auto" else cost.name == asked)]
+    if not costs:
+        others = listed(repr(name) for name in ("auto", *(cost.name for cost in known)))
+        raise InputError(f"{source.name}: solver={asked!r} is not available for these data; use {others}")
     needs = [footprint(source, cost.needs, budget) for cost in costs]
 
     def seconds(i: int) -> float:
@@ -117,7 +103,7 @@ def cheapest(
 
     fitting = [i for i, (_, need) in enumerate(needs) if need.peak(1) <= budget.limit]
     best = costs[min(fitting, key=seconds) if fitting else min(range(len(costs)), key=lambda i: needs[i][1].peak(1))]
-    # Cut along features, the fit itself gives what these sweeps are for.
+    # Cut along features, the fit itself computes the scores.
     sweeps = best.sweeps + (extra_sweeps if best.needs.axis == 0 else 0)
     what = f"{source.name}: {best.name} on {' x '.join(map(str, source.shape))}{also}"
     planned = plan_sweeps(source, best.needs, budget, what, sweeps=sweeps, dtype=dtype)
@@ -125,23 +111,3 @@ def cheapest(
         **vars(planned), solver=best.solver, name=best.name, reason=best.reason if asked == "auto" else "as asked",
         sweep_bytes=source.n_bytes, sweeps=sweeps, seconds=best.seconds / planned.threads,
     )  # fmt: skip
-
-
-def check_components(n_components: object, shape: tuple[int, int]) -> tuple[int | None, float | None]:
-    """Return (number, None) or (None, fraction) of what a user gave for n_components."""
-    largest = min(shape)
-    allowed = (
-        f"give a whole number from 1 to {largest} (the smaller of {shape[0]} samples and {shape[1]} features), "
-        "a fraction between 0 and 1, or None for all"
-    )
-    if n_components is None or n_components == "all":
-        return largest, None
-    if isinstance(n_components, (float, np.floating)) and 0 < n_components < 1:
-        return None, float(n_components)
-    if (
-        isinstance(n_components, (int, np.integer))
-        and not isinstance(n_components, bool)
-        and 1 <= n_components <= largest
-    ):
-        return int(n_components), None
-    raise InputError(f"n_components={n_components!r} cannot be used: {allowed}")

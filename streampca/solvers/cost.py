@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from streampca.solvers.base import Wanted
 from streampca.sources import Source
 from streampca.sweep.matrix import tile_dtype
 from streampca.sweep.memory import WRITE_COPIES, Budget, Needs
@@ -17,32 +18,41 @@ READ_RATE = 6e8  # bytes/s, decoding included
 PRODUCT_RATE = 6e10  # flop/s of a thin product in float32
 SCATTER_RATE = 7.5e10  # multiply-adds/s of A'A in float32, counting N^2 for each row
 EIGH_RATE = 8e9  # flop/s of the reduction to tridiagonal form
-# Components that a share of the variance is assumed to take.
-ASSUMED_COMPONENTS = 16
+ASSUMED_COMPONENTS = 16  # number of components for a share of the variance
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Components to compute, and the axis that the matrix is cut along.
+    """Components to compute within a budget.
 
     Attributes
     ----------
-    k : number of components; None for a share of the variance.
+    wanted : number of components, or share of the variance; tolerance.
+    axis : that the matrix is cut along; the choice of a solver tries each.
     keep_scatter : whether A'A is kept, to merge fits.
-    n_folds, n_others : of a cross-validation, its folds, and its covariates and targets.
+    n_folds, n_others : of a cross-validation: number of folds; number of covariates and targets.
     fills : whether missing values may be replaced by the mean.
     """
 
     source: Source
-    axis: int
-    k: int | None
-    tol: float
+    wanted: Wanted
     seed: Any
     budget: Budget
+    axis: int = 0
     keep_scatter: bool = False
     n_folds: int = 0
     n_others: int = 0
     fills: bool = False
+
+    @property
+    def k(self) -> int | None:
+        """Number of components; None for a share of the variance."""
+        return self.wanted.n_components
+
+    @property
+    def assumed_k(self) -> int:
+        """Number of components; an assumption for a share of the variance."""
+        return self.k or ASSUMED_COMPONENTS
 
     @property
     def n_full(self) -> int:
@@ -67,7 +77,7 @@ class Problem:
     @property
     def score_bytes(self) -> int:
         """Bytes of the scores of one row, as a task computes and writes them, if rows are samples."""
-        return (2 + WRITE_COPIES) * 8 * (self.k or ASSUMED_COMPONENTS) if self.axis == 0 else 0
+        return (2 + WRITE_COPIES) * 8 * self.assumed_k if self.axis == 0 else 0
 
     def tile_bytes(self, statistic: Statistic, width: int) -> int:
         """Bytes of a float64 tile, of its copy in float32, and of the temporary of its product, N x width."""
@@ -76,19 +86,21 @@ class Problem:
         return N * (copies * statistic.tile_length(N, 8) + 8 * min(width, N))
 
     def components_bytes(self, more: int = 0) -> int:
-        """Bytes of the sweep for the d x k components in float64, as a list and joined, and of moments."""
-        k = (self.k or ASSUMED_COMPONENTS) + more
-        return self.source.shape[1] * (2 * 8 * (k + 1) + 64) if self.axis == 1 else 0
+        """Bytes of the sweep for k + more components (d x k) in float64, as a list and joined, and of moments."""
+        return self.source.shape[1] * (2 * 8 * (self.assumed_k + more + 1) + 64) if self.axis == 1 else 0
 
     def after_bytes(self, more: int = 0) -> int:
-        """Bytes of the components as rows, as they are orthonormalised, and as they are written."""
+        """Bytes of k + more components as rows, as they are orthonormalised and written."""
         n, d = self.source.shape
-        return ((self.k or ASSUMED_COMPONENTS) + more) * (4 * 8 * d + 3 * 8 * n) + 64 * d if self.axis == 1 else 0
+        return (self.assumed_k + more) * (4 * 8 * d + 3 * 8 * n) + 64 * d if self.axis == 1 else 0
 
 
 @dataclass(frozen=True)
 class Cost:
-    """A solver with its parameters, the memory it needs, its sweeps, its core-seconds, and the reason to choose it."""
+    """A solver with its parameters, the memory it needs, its sweeps, its core-seconds, and the reason to choose it.
+
+    With `on_request` the solver is not chosen automatically.
+    """
 
     solver: Any
     name: str
@@ -96,6 +108,7 @@ class Cost:
     sweeps: int
     seconds: float
     reason: str
+    on_request: bool = False
 
 
 def block_size(k: int | None) -> int:

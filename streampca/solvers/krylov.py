@@ -3,12 +3,12 @@
     V_1 = orth(start);  each sweep:  W = S V_j,  H = V'W,  T = V'SV,  theta, Y = eigh(T),  R = (I - VV') W = V_{j+1} B
     S u_i - theta_i u_i = R y_i(last block)  for u_i = V y_i,  so  r_i = ||B y_i(last)|| / theta_i  costs no sweep
 
-Float32 tiles find the vectors. Their rounding is measured by probes in the first sweep; where that is not enough, the
-loop continues in float64 from the Ritz vectors, and the first sweep there is the check.
+Tiles are float32. Probes in the first sweep measure their rounding; where that is not enough, the loop continues in
+float64 from the Ritz vectors, and the first sweep in float64 is the check.
 
-V is orthogonalised in full, twice. When it would pass the memory limit it is cut back to the best Ritz vectors (thick
-restart), to which the next block is coupled as before. The start is random; or the result of a few sweeps over a tenth
-of the rows from a random one, which takes half a sweep and saves one or two.
+V is orthogonalised in full, twice. When it would exceed the memory limit it is reduced to the best Ritz vectors (thick
+restart), to which the next block is coupled as before. The start is random, or the result of a few sweeps over a tenth
+of the rows from a random start, which takes half a sweep and saves one or two.
 
 References: Golub & Underwood (1977), The block Lanczos method; Wu & Simon (2000), SIAM J. Matrix Anal. Appl. 22, 602;
 Musco & Musco (2015), NIPS, for the bound from a random start.
@@ -24,22 +24,14 @@ import numpy as np
 
 from streampca._typing import Array
 from streampca.errors import InputError
-from streampca.solvers.base import (
-    PROBE_TOL,
-    TOO_SMALL,
-    NeedsFloat64,
-    Solution,
-    Wanted,
-    finish,
-    first_sweep,
-    is_null,
-    use_float64,
-)
-from streampca.solvers.certificate import MARGIN, PROBES, Errors, Probe, RowProbe, certify, floor_of
+from streampca.solvers.base import TOO_SMALL, Solution, Wanted, finish, first_sweep, is_null, rank_bound, use_float64
+from streampca.solvers.certificate import MARGIN, PROBES, Errors, Probe, RowProbe, certify, draw_probes, floor_of
 from streampca.solvers.cost import PRODUCT_RATE, Cost, Problem, block_size
+from streampca.solvers.noise import Background, noise_test
+from streampca.solvers.restart import NeedsFloat64
 from streampca.sweep.matrix import tile_dtype
 from streampca.sweep.memory import Needs, footprint
-from streampca.sweep.statistics import Product, ProductAndRows, Statistic
+from streampca.sweep.statistics import Moments, Product, ProductAndRows, Statistic
 from streampca.sweep.sweep import Sweeps
 
 WARM_SWEEPS = 5  # at most
@@ -49,10 +41,8 @@ WARM_ROWS = 500  # of A for each vector, at least, for a warm start
 SWEEPS = 8  # expected, at the default tolerance
 BASIS_SHARE = 0.2  # of the memory limit, for the basis
 ROWS_SHARE = 0.25  # of the memory limit, for rows of A V that are kept
-# A gap after the last component, relative to the tolerance, that is worth more sweeps.
-CLEAR_GAP = 4
-# Share of the tolerance that float32 has to reach by its own estimate before float64 takes over.
-HAND_OVER = 0.95
+CLEAR_GAP = 4  # gap after the last component, relative to the tolerance, that is worth more sweeps
+HAND_OVER = 0.95  # share of the tolerance that the estimate of float32 must reach before float64 continues
 FLOAT32_REACH = 1e-6  # estimates of float32 products may stall below
 
 
@@ -60,15 +50,15 @@ FLOAT32_REACH = 1e-6  # estimates of float32 products may stall below
 class Krylov:
     """Block Lanczos with Rayleigh-Ritz and thick restart.
 
-    From one random block it finds at most as many copies of a repeated eigenvalue as the block has columns: enough for
-    any number of components asked for, but for a fraction of the variance other components may come before them.
+    From one random block it computes at most as many copies of a repeated eigenvalue as the block has columns. This is
+    enough for a number of components; for a fraction of the variance, other components may take the place of copies.
 
     Parameters
     ----------
     block_size : columns of each block, b.
     max_basis : columns that the basis V may have; at least k + 2 b, or N.
-    keep_rows : keep A V as well, rows of A x the basis: it saves the sweep for the components of a matrix that is cut
-        along features.
+    keep_rows : keep A V as well (rows of A x columns of V), which saves the sweep for the components of a matrix that
+        is cut along features.
     warm_start : start with the Ritz vectors of a tenth of the rows of A.
     seed : of the random start.
     max_sweeps : limit on the number of sweeps.
@@ -83,7 +73,7 @@ class Krylov:
 
     @classmethod
     def cost(cls, problem: Problem) -> Cost:
-        """Return the cost, with a basis that takes a fixed share of the limit, and rows that are kept if they fit.
+        """Return the cost, with a basis that takes a fixed share of the limit; rows are kept if they fit.
 
         Neither depends on the number of threads: the same input and limit give the same bits.
         """
@@ -91,7 +81,7 @@ class Krylov:
         dtype = tile_dtype(problem.source.dtype)
         b = min(block_size(k), N)
         count = k or b
-        probes = PROBES if dtype != np.float64 and problem.tol >= PROBE_TOL else 0
+        probes = PROBES if problem.wanted.resolve or (dtype != np.float64 and problem.wanted.probes) else 0
         least = min(N, count + 2 * b)
         # Next to the basis: the product, its residual and their factors, Ritz vectors and their residuals, and probes.
         others = 8 * N * (5 * b + 2 * count + 2 * probes)
@@ -102,11 +92,11 @@ class Krylov:
         room = budget.limit - footprint(problem.source, needs, budget)[1].peak(1)
         wanted = min(N, max(least, k + 12 * b)) if k is not None else N
         basis = basis_length(problem, 8 * N, least, wanted, room)
-        # Rows are kept for a somewhat shorter basis: mostly it does not grow as long as that. A tolerance below what
-        # probes can certify ends in float64 tiles. Probes keep a row of eight bytes and one of four each.
+        # Rows are kept for a shorter basis, which is long enough for most data. A small tolerance ends in
+        # float64 tiles. Each probe keeps a row of eight bytes and one of four.
         short = min(basis, max(least, count + 6 * b))
-        itemsize = 8 if problem.tol < PROBE_TOL else dtype.itemsize
-        rows_bytes = problem.n_block * (itemsize * (short + b + 2 * count) + 12 * probes)
+        itemsize = 8 if problem.wanted.needs_float64 else dtype.itemsize
+        rows_bytes = problem.n_block * (itemsize * (short + b + 2 * count + probes) + 12 * probes)
         fits = rows_bytes <= min(room - 8 * N * (short - least), budget.limit * ROWS_SHARE)
         keep_rows = axis == 1 and k is not None and fits
         if keep_rows:
@@ -124,37 +114,68 @@ class Krylov:
         )  # fmt: skip
 
     def solve(self, sweeps: Sweeps, wanted: Wanted) -> Solution:
-        """Return the leading eigenpairs wanted."""
+        """Return the leading eigenpairs."""
         matrix = sweeps.matrix
         rng = np.random.default_rng(self.seed)
         basis = Basis(matrix.n_full, min(self.max_basis, matrix.n_full), rng)
         block = basis.start(self.first_block(sweeps, rng))
         probes = wanted.probes and (matrix.axis == 0 or self.keep_rows)
-        value, moments, trace, probe = first_sweep(sweeps, _product(block, sweeps, self.keep_rows), "krylov", probes)
-        # Float64 has the last word where a certificate is wanted and there is no probe, or float32 does not reach tol.
-        handed_over = matrix.dtype != np.float64 and (wanted.tol < PROBE_TOL or (wanted.certified and probe is None))
+        extra = self.extra_block(sweeps, wanted, probes)
+        product = _product(np.column_stack([block, extra]), sweeps, self.keep_rows)
+        value, moments, trace, probe = first_sweep(sweeps, product, "krylov", probes)
+        value, background = self.background(sweeps, wanted, value, extra, moments, trace, probe)
+        # The last sweeps are float64 if a certificate is required and there is no probe, or float32 does not reach tol.
+        handed_over = matrix.dtype != np.float64 and (wanted.needs_float64 or (wanted.certified and probe is None))
         aim = replace(wanted, tol=max(HAND_OVER * wanted.tol, FLOAT32_REACH)) if handed_over else wanted
-        errors = self._iterate(sweeps, basis, value, aim, trace, probe)
-        if handed_over or (probe is not None and (errors.certificate > wanted.tol).any()):
+        errors = self._iterate(sweeps, basis, value, aim, trace, probe, background)
+        if handed_over or (probe is not None and errors.missed(wanted.tol).any()):
             use_float64(sweeps)
             block = basis.start(basis.vectors(min(len(errors.values), self.block_size, basis.m)))
             value, _ = sweeps.run(_product(block, sweeps, matrix.axis == 1), "check")
-            # Rows of float64 are kept for the check alone: those of a whole basis are not in the plan.
-            errors = replace(self, keep_rows=False)._iterate(sweeps, basis, value, wanted, trace, None)
+            # Float64 rows are kept for the check only: the plan does not include those of a complete basis.
+            errors = replace(self, keep_rows=False)._iterate(sweeps, basis, value, wanted, trace, None, background)
         count = len(errors.values)
+        test = None if background is None else noise_test(errors.values, background.spectrum(*basis.pairs(count)))
         return finish(
             sweeps, wanted, errors, basis.vectors(count), trace, moments, self.hint(sweeps, basis),
             f"only {count} components fit the memory limit; increase it",
             following=float(basis.values[count]) if count < len(basis.values) else None,
-            rows=basis.kept_rows(count) if sum(block.shape[1] for block in basis.rows) == basis.m else None,
+            rows=basis.kept_rows(count) if sum(block.shape[1] for block in basis.rows) == basis.m else None, noise=test,
         )  # fmt: skip
 
-    def _iterate(
-        self, sweeps: Sweeps, basis: Basis, value: Any, wanted: Wanted, trace: float, probe: Probe | RowProbe | None
-    ) -> Errors:
-        """Expand the basis, given the product with its first block, until the wanted pairs are found; returns errors.
+    def extra_block(self, sweeps: Sweeps, wanted: Wanted, probes: bool) -> Array:
+        """Return random vectors for the test of noise, which the first sweep also multiplies; `Probe` has its own."""
+        N, probed = sweeps.matrix.n_full, probes and sweeps.matrix.axis == 0 and sweeps.matrix.dtype != np.float64
+        return draw_probes(N) if wanted.resolve is not None and not probed else np.empty((N, 0))
 
-        It also ends where nothing more is to be gained: at `max_sweeps`, at the memory limit, or at rounding.
+    def background(
+        self, sweeps: Sweeps, wanted: Wanted, value: Any, extra: Array, moments: Moments, trace: float,
+        probe: Probe | RowProbe | None,
+    ) -> tuple[Any, Background | None]:  # fmt: skip
+        """Separate the products with random vectors; return the value of the first block, and the background."""
+        if wanted.resolve is None:
+            return value, None
+        matrix, b = sweeps.matrix, min(self.block_size, sweeps.matrix.n_full)
+        if isinstance(probe, Probe):
+            G, SG = probe.G, probe.H
+        else:
+            product, rows = value if isinstance(value, tuple) else (value, None)
+            G, SG = extra, product[:, b:] / (matrix.source.shape[0] - 1)
+            value = product[:, :b] if rows is None else (product[:, :b], [piece[:, :b] for piece in rows])
+        gram = matrix.axis == 1
+        null = np.full(len(G), len(G) ** -0.5) if gram else None
+        # The cosine is that of scores for genotypes, of components for other data.
+        other_side = gram != matrix.source.is_genotypes
+        return value, Background(G, SG, rank_bound(matrix, moments), trace, other_side, null)
+
+    def _iterate(
+        self, sweeps: Sweeps, basis: Basis, value: Any, wanted: Wanted, trace: float, probe: Probe | RowProbe | None,
+        background: Background | None,
+    ) -> Errors:  # fmt: skip
+        """Expand the basis until the leading pairs converge; return their errors.
+
+        It also ends at `max_sweeps`, at the memory limit, or where rounding prevents progress. `value` is the product
+        with the first block.
         """
         n_samples = sweeps.matrix.source.shape[0]
         while True:
@@ -163,6 +184,7 @@ class Krylov:
             last = basis.complete or sweeps.n_sweeps >= self.max_sweeps
             count = wanted.count(values, trace) or (len(values) if last else None)
             errors = None if count is None else measured(sweeps, basis, probe, count, trace)
+            errors = self._with_noise(errors, basis, background) if wanted.resolve == "signal" else errors
             if errors is not None and (last or self.done(sweeps, values, errors, wanted) or limited(errors, wanted)):
                 return errors
             sweeps.note = _note(errors, values, trace)
@@ -170,6 +192,13 @@ class Krylov:
             if block is None:
                 return errors or measured(sweeps, basis, probe, len(values), trace)
             value, _ = sweeps.run(_product(block, sweeps, self.keep_rows), "krylov")
+
+    def _with_noise(self, errors: Errors | None, basis: Basis, background: Background | None) -> Errors | None:
+        """Mark the pairs that are noise and need not converge."""
+        if errors is None or background is None:
+            return errors
+        pairs = basis.pairs(min(len(basis.values), max(len(errors.values), self.block_size)))
+        return replace(errors, noise=background.noise(*pairs, len(errors.values)))
 
     def first_block(self, sweeps: Sweeps, rng: np.random.Generator) -> Array:
         """Return the block to start with."""
@@ -179,49 +208,51 @@ class Krylov:
             part = sweeps.thinned(WARM_STEP)
             solver = replace(self, keep_rows=False, warm_start=False, max_sweeps=WARM_SWEEPS)
             try:
-                found = solver.solve(part, Wanted(b, None, WARM_TOL, "none")).vectors
+                start = solver.solve(part, Wanted(b, None, WARM_TOL, "none")).vectors
             except (InputError, NeedsFloat64):
-                # What is wrong with these rows may not be wrong with all of them; if it is, the sweep itself says so.
-                found = np.empty((N, 0))
+                # A problem of these rows may not be one of all rows; if it is, the first sweep raises the error.
+                start = np.empty((N, 0))
             sweeps.warm_seconds, sweeps.bytes_read = sum(part.seconds), sweeps.bytes_read + part.bytes_read
-            if found.shape[1] == b:
-                return found
+            if start.shape[1] == b:
+                return start
         return rng.standard_normal((N, b))
 
     def done(self, sweeps: Sweeps, values: Array, errors: Errors, wanted: Wanted) -> bool:
-        """Whether each component is within the tolerance, and their span is, where a gap separates it from the rest.
+        """Whether all components are within the tolerance, and also their span if a gap follows the last one.
 
-        The part of a component outside the true span has the squared length (r_i theta_i / (theta_i - theta_{k+1}))^2
-        at most (Davis & Kahan). A gap too small for tol to separate the two sides is not asked for.
+        The part of a component outside the true span has at most the squared length
+        (r_i theta_i / (theta_i - theta_{k+1}))^2 (Davis & Kahan). A gap that tol cannot separate is ignored.
         """
         count = len(errors.values)
         null = is_null(errors.values, sweeps.matrix.n_full) & (sweeps.matrix.dtype == np.float64)
-        if not (errors.certificate <= wanted.tol)[~null].all():
+        if errors.missed(wanted.tol)[~null].any():
             return False
-        if wanted.n_components is None or count == len(values) or null.any():
+        # The span of the components that are not noise.
+        count = count if errors.noise is None else int((~errors.noise).sum())
+        if wanted.n_components is None or count in (0, len(values)) or null.any():
             return True
-        gap = errors.values - values[count]
+        gap = errors.values[:count] - values[count]
         if gap[-1] <= CLEAR_GAP * wanted.tol * values[count]:
             return True
-        return bool(np.mean((errors.residuals / gap) ** 2) <= wanted.tol)
+        return bool(np.mean((errors.residuals[:count] / gap) ** 2) <= wanted.tol)
 
     def hint(self, sweeps: Sweeps, basis: Basis) -> str:
         """Report what keeps the certificates above the tolerance, and what helps."""
         if sweeps.n_sweeps >= self.max_sweeps:
             return f"stopped after max_sweeps={self.max_sweeps}; increase tol"
         if basis.full:
-            return "the basis is as large as the memory limit allows; increase it, or ask for fewer components"
+            return "the basis is as large as the memory limit allows; increase it, or request fewer components"
         return TOO_SMALL
 
 
 def _product(block: Array, sweeps: Sweeps, keep_rows: bool) -> Statistic:
-    # By row, for the kernels that `product` uses.
+    # Stored by row, for the kernels that `product` uses.
     Q = block.astype(sweeps.matrix.dtype, order="C")
     return ProductAndRows(Q) if keep_rows else Product(Q)
 
 
 def _product_of(value: Any, basis: Basis) -> Array:
-    """Return the product; the rows, if kept, go to the basis."""
+    """Return the product; rows that were kept are appended to the basis."""
     if not isinstance(value, tuple):
         basis.rows = []
         return np.asarray(value)
@@ -231,7 +262,7 @@ def _product_of(value: Any, basis: Basis) -> Array:
 
 
 def measured(sweeps: Sweeps, basis: Basis, probe: Probe | RowProbe | None, count: int, trace: float) -> Errors:
-    """Return the errors of the leading Ritz pairs: certified, or estimates where float32 tiles have no probe."""
+    """Return the errors of the leading Ritz pairs: certified, or estimates if float32 tiles have no probe."""
     matrix, values, residuals = sweeps.matrix, basis.values[:count], basis.residuals(count)
     if probe is None and matrix.dtype != np.float64:
         return Errors(values, np.linalg.norm(residuals, axis=0), np.zeros(count), "none")
@@ -241,10 +272,10 @@ def measured(sweeps: Sweeps, basis: Basis, probe: Probe | RowProbe | None, count
 
 
 def limited(errors: Errors, wanted: Wanted) -> bool:
-    """Whether rounding keeps certificates above the tolerance, and residuals have come down to it."""
+    """Whether rounding keeps certificates above the tolerance, and residuals are as small as rounding."""
     if errors.method == "none":
         return False
-    target, missed = wanted.tol * errors.values, errors.certificate > wanted.tol
+    target, missed = errors.tolerances(wanted.tol) * errors.values, errors.missed(wanted.tol)
     if errors.method == "probe":
         level = np.maximum(HAND_OVER * target, errors.rounding / MARGIN)
     else:
@@ -255,7 +286,7 @@ def limited(errors: Errors, wanted: Wanted) -> bool:
 def check(sweeps: Sweeps, vectors: Array, trace: float) -> tuple[Array, Errors, Array]:
     """Sweep once in float64 over vectors of a Gram matrix; return Ritz vectors, their errors, and rows.
 
-    The rows A U are the components, so this is the sweep that makes them.
+    The rows A U are the components, so that no other sweep is needed for these.
     """
     use_float64(sweeps)
     N, count = vectors.shape
@@ -273,14 +304,14 @@ def _note(errors: Errors | None, values: Array, trace: float) -> str:
 
 
 def basis_length(problem: Problem, column_bytes: int, least: int, wanted: int, room: int) -> int:
-    """Return the columns of a basis: as many as fit in its share of the limit, or the fewest if there is no room."""
+    """Return the number of columns of a basis: as many as fit in its share of the limit, or `least` without room."""
     basis = int(np.clip(problem.budget.limit * BASIS_SHARE // column_bytes, least, wanted))
     return basis if column_bytes * (basis - least) <= room else least
 
 
 def expected_sweeps(problem: Problem, b: int) -> int:
-    """Return how many blocks of b columns a tolerance takes on most data."""
-    return min(SWEEPS + max(0, int(-math.log10(problem.tol)) - 3), math.ceil(problem.n_full / b))
+    """Return the number of blocks of b columns that reach a tolerance on most data."""
+    return min(SWEEPS + max(0, int(-math.log10(problem.wanted.tol)) - 3), math.ceil(problem.n_full / b))
 
 
 class Basis:
@@ -298,7 +329,7 @@ class Basis:
 
     @property
     def complete(self) -> bool:
-        """Whether V spans the whole space."""
+        """Whether V spans all of R^N."""
         return self.m == len(self.V)
 
     def start(self, block: Array) -> Array:
@@ -308,7 +339,7 @@ class Basis:
         return self.V[:, : self.b]
 
     def expand(self, W: Array) -> None:
-        """Take in W = S V_j: a new column of blocks of T, and what of W lies outside V."""
+        """Add W = S V_j: a new column of blocks of T, and the part R of W outside V."""
         j, m = self.m, self.m + self.b
         V = self.V[:, :m]
         H = V.T @ W
@@ -331,19 +362,23 @@ class Basis:
         return np.asarray(self.values)
 
     def residuals(self, count: int) -> Array:
-        """Return S u - theta u (N x count) of the leading Ritz pairs, as far as the products are right."""
+        """Return S u - theta u (N x count) of the leading Ritz pairs, without rounding of the products."""
         return np.asarray(self.R @ self.Y[self.m - self.b :, :count])
 
     def rounding(self, count: int) -> Array:
-        """Bound the rounding of S u for the leading Ritz vectors, relative to that of a column as it was swept.
+        """Bound the rounding of S u for the leading Ritz vectors, relative to that of one column of a product.
 
-        S u is a sum over the columns of V, whose products were rounded separately, and T was made symmetric.
+        S u is a sum over the columns of V, whose products are rounded separately, and T is made symmetric.
         """
         return np.asarray(2 * np.abs(self.Y[:, :count]).T @ self.weights[: self.m])
 
     def vectors(self, count: int) -> Array:
         """Return the leading Ritz vectors (N x count)."""
         return np.asarray(self.V[:, : self.m] @ self.Y[:, :count])
+
+    def pairs(self, count: int) -> tuple[Array, Array, Array]:
+        """Return the leading Ritz values, vectors (N x count), and S u - theta u (N x count)."""
+        return self.values[:count], self.vectors(count), self.residuals(count)
 
     def kept_rows(self, count: int) -> Array:
         """Return A U for the leading Ritz vectors U, from the blocks of A V."""
@@ -355,7 +390,7 @@ class Basis:
         return total
 
     def next_block(self, block_size: int, kept: int) -> Array | None:
-        """Return the next block, orthonormal to V; restart first if it would not fit; None if even that is no help."""
+        """Return the next block, orthonormal to V; restart first if it would not fit; None if there is no room."""
         N, capacity = self.V.shape
         b = min(block_size, N - self.m)
         block = self._directions(b)

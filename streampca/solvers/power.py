@@ -2,8 +2,8 @@
 
     v <- S v / ||S v||  until  ||S v - theta v|| <= tol theta;   then  S <- S - theta v v'  and the next one
 
-At the end the vectors found are turned within their span, which takes out what the error of one left in the next.
-One sweep an iteration, one vector at a time: for teaching, and to check the other solvers by.
+At the end the vectors are rotated within their span, which removes the error that each left in the next. One vector at
+a time, one sweep per iteration: for teaching, and to check the other solvers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from streampca._typing import Array
 from streampca.solvers.base import Solution, Wanted, finish, first_sweep, use_float64
 from streampca.solvers.certificate import certify, floor_of
-from streampca.solvers.cost import ASSUMED_COMPONENTS, PRODUCT_RATE, Cost, Problem
+from streampca.solvers.cost import PRODUCT_RATE, Cost, Problem
 from streampca.sweep.memory import Needs
 from streampca.sweep.statistics import Moments, Product, Statistic
 from streampca.sweep.sweep import Sweeps
@@ -38,21 +38,17 @@ class Power:
 
     @classmethod
     def cost(cls, problem: Problem) -> Cost:
-        """Return the cost: little memory, and many sweeps for each component."""
-        N, axis, k = problem.n_full, problem.axis, problem.k or ASSUMED_COMPONENTS
-        needs = Needs(
-            axis,
-            problem.tile_bytes(Statistic(), 1),
-            problem.score_bytes,
-            partial=8 * N,
-            driver=8 * N * (k + 8) + problem.components_bytes(),
-        )
+        """Return the cost: little memory, many sweeps for each component."""
+        N, axis, k = problem.n_full, problem.axis, problem.assumed_k
+        driver = 8 * N * (k + 8) + problem.components_bytes()
+        needs = Needs(axis, problem.tile_bytes(Statistic(), 1), problem.score_bytes, partial=8 * N, driver=driver)
         sweeps = SWEEPS * k + axis
         seconds = sweeps * (problem.read_seconds + 8.0 * problem.n_block * N / PRODUCT_RATE)
-        return Cost(cls(problem.seed), "power", needs, sweeps, seconds, "the power method with peeling")
+        # It needs the least memory and by far the most sweeps.
+        return Cost(cls(problem.seed), "power", needs, sweeps, seconds, "power method with peeling", on_request=True)
 
     def solve(self, sweeps: Sweeps, wanted: Wanted) -> Solution:
-        """Return the leading eigenpairs wanted, found one after the other."""
+        """Return the leading eigenpairs, computed one after the other."""
         use_float64(sweeps)
         rng = np.random.default_rng(self.seed)
         N, n_samples = sweeps.matrix.n_full, sweeps.matrix.source.shape[0]
@@ -62,7 +58,7 @@ class Power:
         while True:
             Sv = Sv[:, 0] / (n_samples - 1)
             theta = float(v @ Sv)
-            # What lies along vectors already found is their error, not that of v.
+            # The part along earlier vectors is their error, not that of v.
             rest = Sv - theta * v
             residual = float(np.linalg.norm(rest - V @ (V.T @ rest)))
             floor = floor_of(sweeps.matrix, Statistic(), trace, max(theta, *map(float, values), 0.0))
@@ -80,32 +76,29 @@ class Power:
     def _hint(self, sweeps: Sweeps) -> str:
         if sweeps.n_sweeps >= self.max_sweeps:
             return f"stopped after max_sweeps={self.max_sweeps}; increase tol, or use solver='krylov'"
-        return "the eigenvalue is too small relative to the largest; use solver='krylov' or ask for fewer components"
+        return "the eigenvalue is too small relative to the largest; use solver='krylov' or request fewer components"
 
     def _solution(
         self, sweeps: Sweeps, wanted: Wanted, V: Array, SV: Array, trace: float, moments: Moments
     ) -> Solution:
         """Rotate the vectors to the best ones of their span (Rayleigh-Ritz), in order, with certificates."""
-        # What one vector has of another is small, but grows with the certificates: S V is rotated with them.
+        # Vectors are only nearly orthogonal, to within their certificates: S V is rotated with them.
         V, R = np.linalg.qr(V)
         SV = np.linalg.solve(R.T, SV.T).T
         T = V.T @ SV
         values, Y = np.linalg.eigh((T + T.T) / 2)
         values, Y = np.maximum(values[::-1], 0.0), Y[:, ::-1]
         vectors = V @ Y
-        # Vectors that were found one after the other are nearly orthonormal: R is nearly diagonal.
-        floor = (
-            float(np.linalg.cond(R))
-            * np.sqrt(len(values))
-            * floor_of(sweeps.matrix, Statistic(), trace, float(values[0]))
-        )
+        # R is nearly diagonal, since the vectors are nearly orthonormal.
+        floor = float(np.linalg.cond(R)) * np.sqrt(len(values))
+        floor *= floor_of(sweeps.matrix, Statistic(), trace, float(values[0]))
         errors = certify(values, vectors, SV @ Y - vectors * values, floor, gram=sweeps.matrix.axis == 1)
-        too_few = f"found only {len(values)} components in {sweeps.n_sweeps} sweeps; use solver='krylov' for more"
+        too_few = f"only {len(values)} components converged in {sweeps.n_sweeps} sweeps; use solver='krylov' for more"
         return finish(sweeps, wanted, errors, vectors, trace, moments, self._hint(sweeps), too_few)
 
 
 def _start(rng: np.random.Generator, vectors: Array) -> Array:
-    """Return a random unit vector orthogonal to those found."""
+    """Return a random unit vector orthogonal to others."""
     v = rng.standard_normal(len(vectors))
     for _ in range(2):
         v -= vectors @ (vectors.T @ v)
@@ -114,7 +107,7 @@ def _start(rng: np.random.Generator, vectors: Array) -> Array:
 
 
 def _peel(Sv: Array, values: Array, vectors: Array, v: Array) -> Array:
-    """Return the next iterate of S - sum theta_i v_i v_i', kept orthogonal to the v_i against rounding."""
+    """Return the next iterate of S - sum theta_i v_i v_i', made orthogonal to the v_i again after rounding."""
     w = Sv - vectors @ (values * (vectors.T @ v))
     w -= vectors @ (vectors.T @ w)
     length = np.linalg.norm(w)

@@ -15,17 +15,19 @@ __all__ = ["Axis", "Source", "genotype_suffixes", "open_genotypes", "open_source
 
 def open_source(
     data: Any, *, variable: str | None = None, sample_dims: str | Sequence[str] | None = None,
-    missing_chunks: str = "error", **selection: Any,
+    missing_chunks: str = "error", external_files: str = "error", **selection: Any,
 ) -> Source:  # fmt: skip
     """Open an array, a path or a URL as a source.
 
     Parameters
     ----------
     data : NumPy array or anything array-like, Dask array, Zarr array, xarray DataArray or Dataset, a path (.bed, .pgen,
-        .npy, .nc, a Zarr store, `store.zarr/path` inside it), or the URL of a Zarr store.
+        .bgen, .geno, .npy, .nc, a Zarr store, `store.zarr/path` inside it), or the URL of a Zarr store. Genotypes in
+        several files: a pattern such as "chr*.bed", a list of paths, or a file of paths, as chromosomes.list.
     variable : which array of a group, Dataset or NetCDF file.
     sample_dims : the dimensions of labelled data that make up the samples; by default the first one.
     missing_chunks : "fill" to read missing chunks of a Zarr store as its fill value.
+    external_files : "read" to follow links out of a store or HDF5 file; data of someone else may link to your files.
     selection : for genotypes, as of `open_genotypes`.
 
     Examples
@@ -37,20 +39,22 @@ def open_source(
     ((1000, 5), 'float32', 20000)
     """
     dims = (sample_dims,) if isinstance(sample_dims, str) else tuple(sample_dims or ())
-    return _open(data, OpenOptions(variable, dims or None, missing_chunks), selection)
+    return _open(data, OpenOptions(variable, dims or None, missing_chunks, external_files=external_files), selection)
 
 
 def open_genotypes(
-    data: Any, *, variable: str | None = None, missing_chunks: str = "error", **selection: Any
-) -> Source:
-    """Open genotypes: a PLINK .bed or .pgen, by path or prefix, or a VCF Zarr store.
+    data: Any, *, variable: str | None = None, missing_chunks: str = "error", external_files: str = "error",
+    **selection: Any,
+) -> Source:  # fmt: skip
+    """Open genotypes: a PLINK .bed or .pgen, a .bgen or .geno, by path or prefix, or a VCF Zarr store.
 
     Parameters
     ----------
     data : the path, the URL of a store, or an open Zarr group.
     variable : of a store, "call_genotype", or an array of dosages.
-    missing_chunks : as for `open_source`.
-    selection : keep, remove, extract, exclude, exclude_regions, autosomes, maf, geno, mind: see `selection.select`.
+    missing_chunks, external_files : as for `open_source`.
+    selection : keep, remove, extract, exclude, exclude_regions, autosomes, chr, thin, thin_count, rm_dup, maf, geno,
+        mind: see `selection.select`.
 
     Examples
     --------
@@ -62,7 +66,7 @@ def open_genotypes(
     >>> source.shape
     (2, 300)
     """
-    return _open(data, OpenOptions(variable, None, missing_chunks, genotypes=True), selection)
+    return _open(data, OpenOptions(variable, None, missing_chunks, True, external_files), selection)
 
 
 def _open(data: Any, options: OpenOptions, selection: dict[str, Any]) -> Source:

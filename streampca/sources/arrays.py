@@ -6,8 +6,8 @@ import itertools
 import math
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.lib.format import open_memmap
 
 from streampca._typing import Array
-from streampca.errors import DAMAGED, InputError, opening
+from streampca.errors import InputError, opening
 from streampca.sources import base
 from streampca.sources.base import Axis, Cut, Source, digest, file_stamp, plain_axes
 from streampca.sources.scratch import scratch
@@ -48,21 +48,10 @@ class ArraySource(Source):
         rows = max(1, READ_BYTES // max(1, d * itemsize))
         columns = max(1, READ_BYTES // max(1, n * itemsize))
         if self._path is not None and array.flags.c_contiguous:
-            columns = max(columns, RUN_BYTES // itemsize)
-        # A read has whole steps of the outermost dimension.
+            columns = max(columns, RUN_BYTES // max(1, itemsize))
+        # Reads are whole steps of the outermost dimension.
         rows, columns = (-(-c // i) * i for c, i in ((rows, _inner(self.samples)), (columns, _inner(self.features))))
         return min(rows, max(n, 1)), min(columns, max(d, 1))
-
-    @classmethod
-    def from_npy(cls, path: Path) -> ArraySource:
-        """Open a .npy file without reading it."""
-        try:
-            array = open_memmap(path, mode="r")
-        except DAMAGED as error:
-            if "Python objects" in str(error):
-                raise InputError(f"{path}: contains Python objects; save a numeric array") from error
-            raise InputError(f"{path}: not a complete .npy file ({error}); write it again with numpy.save") from error
-        return cls(array, path=path)
 
     def read_block(self, outer_samples: slice, outer_features: slice) -> tuple[Array, int]:
         """Return a view of an array, or read from the file."""
@@ -72,14 +61,12 @@ class ArraySource(Source):
         if self._path is None:
             return block, block.nbytes
         # By reads, not through the map: mapped pages count as memory of the process, and a map of a truncated file
-        # kills the process without a message.
-        by_columns = not self._array.flags.c_contiguous
-        copy = (
-            scratch("slab", block.shape[::-1], self.dtype).T if by_columns else scratch("slab", block.shape, self.dtype)
-        )
-        turned = slice(None, None, -1) if by_columns else slice(None)
-        _read_runs(self._path, self._array, block, copy.T if by_columns else copy, turned)
-        return copy, copy.nbytes
+        # kills the process without a message. Arrays in Fortran order are read as their transpose.
+        if self._array.flags.c_contiguous:
+            values = _read_runs(self._path, self._array, block)
+        else:
+            values = _read_runs(self._path, self._array.T, block.T).T
+        return values, values.nbytes
 
     def stamp(self) -> object:
         """Return size and time of the file."""
@@ -103,25 +90,26 @@ class ArraySource(Source):
             self._array = open_memmap(self._path, mode="r")
 
 
-def _read_runs(path: Path, array: Any, block: Array, out: Array, turned: slice) -> None:
-    """Read a block of a mapped array into out, in contiguous runs; both are C-ordered when `turned`."""
-    sizes, strides, whole = block.shape[turned], block.strides[turned], array.shape[turned]
-    # The dimensions from here on are contiguous.
-    first = next((i for i in range(len(sizes) - 1, 0, -1) if sizes[i] != whole[i]), 0)
-    length = math.prod(sizes[first:])
+def _read_runs(path: Path, array: Any, block: Array) -> Array:
+    """Read a block of a mapped array in C order into a scratch buffer, in contiguous runs."""
+    out = scratch("slab", block.shape, block.dtype)
     if out.size == 0:
-        return
+        return out
+    # The dimensions from here on are contiguous.
+    first = next((i for i in range(block.ndim - 1, 0, -1) if block.shape[i] != array.shape[i]), 0)
     start = array.offset + block.__array_interface__["data"][0] - array.__array_interface__["data"][0]
     runs = memoryview(out.reshape(-1).view(np.uint8).data)
-    step = length * out.itemsize
+    step = math.prod(block.shape[first:]) * out.itemsize
     with open(path, "rb", buffering=0) as file:
-        for i, place in enumerate(itertools.product(*map(range, sizes[:first]))):
-            offset = start + sum(p * s for p, s in zip(place, strides[:first], strict=True))
+        for i, place in enumerate(itertools.product(*map(range, block.shape[:first]))):
+            offset = start + sum(p * s for p, s in zip(place, block.strides[:first], strict=True))
             if os.preadv(file.fileno(), [runs[i * step : (i + 1) * step]], offset) != step:
                 raise InputError(f"{path}: was truncated while it was read; restore it and run again")
+    return out
 
 
 def _inner(axis: Axis) -> int:
+    """Return the number of samples or features in one step of the outermost dimension."""
     return max(1, math.prod(axis.sizes[1:]))
 
 
@@ -172,13 +160,11 @@ class DaskSource(Source):
 
     def read_block(self, outer_samples: slice, outer_features: slice) -> tuple[Array, int]:
         """Compute a range in this thread."""
-        inner = [math.prod(axis.sizes[1:]) for axis in (self.samples, self.features)]
-        index = tuple(
-            slice(s.start * m, s.stop * m) for s, m in zip((outer_samples, outer_features), inner, strict=True)
-        )
-        # Errors of a user's own graph are not translated.
-        with nullcontext() if self.origin is None else opening(self.name, "read", "check the store against a copy"):
-            block = np.asarray(self.array[index].compute(scheduler="synchronous"))
+        n_rows, n_columns = _inner(self.samples), _inner(self.features)
+        rows = slice(outer_samples.start * n_rows, outer_samples.stop * n_rows)
+        columns = slice(outer_features.start * n_columns, outer_features.stop * n_columns)
+        with self.explaining():
+            block = np.asarray(self.array[rows, columns].compute(scheduler="synchronous"))
         return block, block.nbytes
 
     def __getstate__(self) -> dict[str, Any]:
@@ -196,18 +182,9 @@ class DaskSource(Source):
             self.origin.watch()
             super().watch()
 
-    @contextmanager
-    def explaining(self) -> Iterator[None]:
+    def explaining(self) -> AbstractContextManager[None]:
         """Translate errors of a store; errors of a user's own graph are raised unchanged."""
-        try:
-            yield
-        except InputError:
-            raise
-        except (OSError, RuntimeError, ValueError, EOFError) as error:
-            if self.origin is None:
-                raise
-            first = str(error).partition("\n")[0]
-            raise InputError(f"{self.name}: cannot be read ({first}); check the store against a copy") from error
+        return nullcontext() if self.origin is None else opening(self.name, "read", "check the store against a copy")
 
     def stamp(self) -> object:
         """Return that of the source that the graph reads."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from streampca._typing import Array
 from streampca.errors import InputError
-from streampca.sources.filters import Filter
+from streampca.sources.thresholds import Thresholds
 
 _NUMBERS = {*(("f", size) for size in (2, 4, 8)), *((kind, size) for kind in "iu" for size in (1, 2, 4, 8)), ("b", 1)}
 SLAB_BYTES = 8 << 20  # smaller reads are joined
@@ -26,14 +26,43 @@ PARTS_OF_CHUNK = 4  # a large chunk of costly rows is read in this many parts, e
 
 @dataclass(frozen=True)
 class Axis:
-    """Samples or features: one dimension, or several stacked into one, with coordinate labels."""
+    """Samples or features: one dimension, or several stacked into one, with coordinate labels.
+
+    Attributes
+    ----------
+    dims, sizes, coords : of the grid of the dimensions.
+    kept : places in the grid, in order, if it is not complete; None for all.
+    """
 
     dims: tuple[str, ...]
     sizes: tuple[int, ...]
     coords: Mapping[str, tuple[tuple[str, ...], Any]] = field(default_factory=dict)
+    kept: Array | None = None
 
     def __len__(self) -> int:
-        return math.prod(self.sizes)
+        return math.prod(self.sizes) if self.kept is None else len(self.kept)
+
+    def on_grid(self, values: Array) -> Array:
+        """Return values, whose last axis is this one, in its dimensions; NaN where the grid is not complete."""
+        if self.kept is not None:
+            full = np.full((*values.shape[:-1], math.prod(self.sizes)), np.nan, np.result_type(values, np.float32))
+            full[..., self.kept] = values
+            values = full
+        return values.reshape(*values.shape[:-1], *self.sizes)
+
+    def __str__(self) -> str:
+        return f"{', '.join(self.dims)} ({len(self):,})"
+
+    def place(self, index: int) -> str:
+        """Return the coordinates of one sample or feature, such as "lat=-10.0, lon=30.0"; empty without labels."""
+        found = []
+        index = index if self.kept is None else self.kept[index]
+        for dim, i in zip(self.dims, np.unravel_index(index, self.sizes), strict=True):
+            if dim in self.coords:
+                value = np.asarray(self.coords[dim][1])[i]
+                text = np.datetime_as_string(value, unit="auto") if isinstance(value, np.datetime64) else value
+                found.append(f"{dim}={text}")
+        return ", ".join(found)
 
     def take(self, chosen: Array) -> Axis:
         """Return a part of an axis of one dimension, with its labels; `chosen` is an index or a mask."""
@@ -69,6 +98,7 @@ class Source(ABC):
     is_graph : whether values are blocks of a Dask graph, which reach tasks as arguments.
     is_genotypes : whether features are variants, and values copies of an allele.
     packed : whether `read_packed` returns 2-bit genotypes.
+    small : whether NumPy decodes them: the file has few, and loading the compiled loops would take longer.
     cut_axes : axes that a sweep can be cut along (0: samples, 1: features), the natural one first.
     default_scale, default_missing, default_components : the meaning of "auto", and of n_components=None.
     warm_starts : whether a subset of the features gives a good start for iterative solvers.
@@ -88,12 +118,13 @@ class Source(ABC):
     is_graph: bool = False
     is_genotypes: bool = False
     packed: bool = False
+    small: bool = False
     cut_axes: tuple[int, ...] = (0, 1)
     default_scale: str | None = None
     default_missing: str = "error"
     default_components: int | None = None
     warm_starts: bool = False
-    filter: Filter | None = None
+    filter: Thresholds | None = None
     notes: tuple[str, ...] = ()
 
     @property
@@ -146,7 +177,7 @@ class Source(ABC):
         return np.asarray({**self.samples.coords, **self.features.coords}[name][1])
 
     def take(
-        self, *, samples: Array | None = None, features: Array | None = None, filter: Filter | None = None,
+        self, *, samples: Array | None = None, features: Array | None = None, filter: Thresholds | None = None,
         note: str = "",
     ) -> Source:  # fmt: skip
         """Return the source of some samples and features, each given as an index or a mask.
@@ -237,8 +268,11 @@ def regular_cut(axis: int, n_block: int, slab_length: int, slabs: float) -> Cut:
 
 
 def _outer_range(wanted: slice, axis: Axis) -> tuple[slice, slice]:
-    """Split a range of a stacked axis into a range of its outermost dimension and a range within that."""
-    inner = math.prod(axis.sizes[1:])
+    """Split a range of a stacked axis into a range of its outermost dimension and a range within that.
+
+    An axis that is not complete has one dimension here.
+    """
+    inner = math.prod(axis.sizes[1:]) if axis.kept is None else 1
     start = wanted.start // inner
     stop = -(-wanted.stop // inner)
     return slice(start, stop), slice(wanted.start - start * inner, wanted.stop - start * inner)

@@ -97,7 +97,7 @@ def has_checksum(packed: Any) -> bool:
 def missing_chunk(where: object) -> InputError:
     """Return the error for a missing chunk."""
     return InputError(
-        f"{where}: this chunk is missing; copy the store again, or use --missing-chunks fill (missing_chunks='fill') "
+        f"{where}: this chunk is missing; copy the store again, or use missing_chunks='fill' "
         "if it was written without chunks of fill values (Zarr's default)"
     )
 

@@ -19,13 +19,16 @@ from streampca._typing import Array
 from streampca.errors import InputError
 from streampca.sources import base
 from streampca.sources.base import Axis, Cut, Source, digest, regular_cut
-from streampca.sources.filters import Filter
 from streampca.sources.scratch import scratch
+from streampca.sources.thresholds import Thresholds
 
 TEXT = np.dtypes.StringDType()
 CHUNK = 128  # variants of one read, by default
 GAP_BYTES = 64 << 10  # selected variants with a shorter gap between them are read at once,
 READ_BYTES = 4 << 20  # up to this size
+SMALL = 1 << 21  # genotypes of a file that NumPy decodes in less time than it takes to load numba,
+SMALL_BYTES = 4 * SMALL  # with temporaries of a few bytes per genotype
+COMPILED_BYTES = 128 << 20  # numba, with the loops compiled for the first time
 LAST_HUMAN_CODE = 26  # PLINK codes X, Y, XY and MT as 23 to 26
 
 
@@ -44,22 +47,24 @@ class VariantSource(Source):
     default_scale = "patterson"
     default_missing = "mean"
     default_components = 10
-    filter: Filter
+    filter: Thresholds
 
     def __init__(self, name: str, samples: Mapping[str, Array], variants: Mapping[str, Array], dtype: Any = np.float32):
-        # Loaded now, not by the first read, so that plans count it.
-        compiled()
         self.name = name
         self.samples = _axis("sample", samples)
         self.features = _axis("variant", variants)
         self.dtype = np.dtype(dtype)
-        self.filter = Filter()
+        self.filter = Thresholds()
         self._n_stored = len(self.samples)
         self._samples: Array | None = None
         self._variants: Array | None = None
+        self.small = len(self.samples) * len(self.features) <= SMALL
+        if self.packed:
+            # Loaded now, not by the first read, so that plans count it.
+            packed_loops(self.small)
 
     def take(
-        self, *, samples: Array | None = None, features: Array | None = None, filter: Filter | None = None,
+        self, *, samples: Array | None = None, features: Array | None = None, filter: Thresholds | None = None,
         note: str = "",
     ) -> Self:  # fmt: skip
         """Return the source of some samples and variants, each given as an index or a mask."""
@@ -96,7 +101,11 @@ class GenotypeSource(VariantSource):
 
     packed = True
     warm_starts = True
-    library_bytes = 128 << 20  # numba, with the loops compiled for the first time
+
+    @property
+    def library_bytes(self) -> int:  # type: ignore[override]
+        """Resident size of numba; small files need temporaries of NumPy instead."""
+        return SMALL_BYTES if self.small else COMPILED_BYTES
 
     @property
     def chunks(self) -> tuple[int, int]:  # type: ignore[override]
@@ -145,7 +154,7 @@ class GenotypeSource(VariantSource):
         if self._samples is None:
             return packed, n_bytes
         out = scratch("samples", (len(packed), packed_width(self._samples.size)), np.uint8)
-        compiled().take_samples(packed, self._samples, out)
+        packed_loops(self.small).take_samples(packed, self._samples, out)
         return out, n_bytes
 
     def _read_variants(self, start: int, stop: int) -> tuple[Array, int]:
@@ -171,14 +180,15 @@ class GenotypeSource(VariantSource):
         """Return counts of A1 as float32, NaN where missing."""
         packed, n_bytes = self.read_packed(outer_features.start, outer_features.stop)
         values = scratch("slab", (len(packed), len(self.samples)), np.float32)
-        table = np.broadcast_to(compiled().DOSAGES.astype(np.float32), (len(packed), 4))
-        compiled().decode(packed, table, values)
+        loops = packed_loops(self.small)
+        table = np.broadcast_to(loops.DOSAGES.astype(np.float32), (len(packed), 4))
+        loops.decode(packed, table, values)
         return values.T[outer_samples], n_bytes
 
 
-def compiled() -> Any:
-    """Return the module of compiled loops; numba is slow to import, and only opened genotypes need it."""
-    return import_module("streampca.sources.packed")
+def packed_loops(small: bool) -> Any:
+    """Return the module of loops on packed genotypes: compiled, or NumPy for small files; numba is slow to import."""
+    return import_module(f"streampca.sources.{'packed_numpy' if small else 'packed'}")
 
 
 def packed_width(n_samples: int) -> int:
@@ -203,7 +213,8 @@ def chromosome(code: str) -> str:
 
 def on_autosomes(chromosomes: Array) -> Array | None:
     """Return the mask of the variants on chromosomes 1 to 22; None if codes are not human, or none is an autosome."""
-    bare = {str(code): chromosome(str(code)) for code in np.unique(chromosomes)}
+    # Not np.unique, which imports numpy.ma.
+    bare = {code: chromosome(code) for code in sorted(set(chromosomes.tolist()))}
     numbers = {code: int(name) for code, name in bare.items() if name.isdecimal() and len(name) < 10}
     autosomes = [code for code, number in numbers.items() if 1 <= number <= 22]
     if not autosomes or max(numbers.values()) > LAST_HUMAN_CODE:
@@ -211,11 +222,11 @@ def on_autosomes(chromosomes: Array) -> Array | None:
     return np.isin(chromosomes, np.array(autosomes, TEXT))
 
 
-def check_duplicates(path: str, what: str, keys: Sequence[Any], first_line: int = 1) -> None:
-    """Raise if labels, one per line, are not unique; None may occur again."""
+def check_duplicates(path: str, what: str, keys: Sequence[Any]) -> None:
+    """Raise if labels are not unique; None may occur again."""
     seen: set[Any] = set()
-    for line, key in enumerate(keys, start=first_line):
+    for number, key in enumerate(keys, start=1):
         if key in seen and key is not None:
             shown = key if isinstance(key, str) else " ".join(key)
-            raise InputError(f"{path}: duplicate {what} {shown} in line {line}; make them unique")
+            raise InputError(f"{path}: duplicate {what} {shown}, number {number} of {len(keys)}; make them unique")
         seen.add(key)

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from streampca._typing import Array
-from streampca.errors import InputError
+from streampca.errors import InputError, opening
+from streampca.progress import logger
 from streampca.sources.arrays import READ_BYTES, ArraySource, DaskSource
 from streampca.sources.base import Axis, Source, digest, file_stamp
 from streampca.validation import check_declared_size
@@ -32,18 +33,24 @@ def labelled_source(array: Any, sample_dims: Sequence[str] | None, origin: Sourc
     return LazySource(array, axes)
 
 
-def split_axes(array: Any, sample_dims: Sequence[str] | None) -> tuple[Axis, Axis]:
+def split_axes(array: Any, sample_dims: Sequence[str] | None, where: str = "") -> tuple[Axis, Axis]:
     """Split the dimensions of a DataArray into those of samples and of features."""
     dims = tuple(str(dim) for dim in array.dims)
     given = tuple(sample_dims) if sample_dims else dims[:1]
     unknown = [dim for dim in given if dim not in dims]
     if unknown:
-        raise InputError(f"unknown dimension {unknown[0]!r}; sample dimensions must be among {', '.join(dims)}")
+        raise InputError(f"{where}unknown dimension {unknown[0]!r}; sample_dims must be among {', '.join(dims)}")
     if len(set(given)) < len(given):
-        raise InputError(f"sample dimensions must be unique, got {', '.join(given)}")
+        raise InputError(f"{where}sample_dims must be unique, got {', '.join(given)}")
     rest = tuple(dim for dim in dims if dim not in given)
     if not rest:
-        raise InputError(f"no dimension is left for features; sample dimensions are all of {', '.join(dims)}")
+        raise InputError(f"{where}no dimension is left for features; sample_dims are all of {', '.join(dims)}")
+    times = [dim for dim in rest if dim == "time" or (dim in array.coords and array[dim].dtype.kind == "M")]
+    if times and not sample_dims:
+        logger.warning(
+            "samples are %s, and %s is among the features; for one sample per %s give sample_dims (--sample-dims %s)",
+            given[0], *times[:1] * 3,
+        )  # fmt: skip
     return _axis(array, given), _axis(array, rest)
 
 
@@ -66,6 +73,7 @@ class LazySource(Source):
         self._path = path
         self.name = str(path) if path else f"DataArray {array.name or ''}".strip()
         self.samples, self.features = axes
+        self._order = [array.dims.index(dim) for dim in (*self.samples.dims, *self.features.dims)]
         self.dtype = array.dtype
         self.overhead = 2.0
         self.costly = True
@@ -80,10 +88,9 @@ class LazySource(Source):
     def read_block(self, outer_samples: slice, outer_features: slice) -> tuple[Array, int]:
         """Read through xarray."""
         index = {self.samples.dims[0]: outer_samples, self.features.dims[0]: outer_features}
-        try:
-            block = np.ascontiguousarray(self._array.isel(index).values)
-        except (OSError, RuntimeError) as error:
-            raise InputError(f"{self.name}: cannot be read ({error}); check the file against a copy") from error
+        with opening(self.name, "read", "check the file against a copy"):
+            # A transposed view would make xarray index by arrays of integers.
+            block = np.ascontiguousarray(self._array.isel(index).values.transpose(self._order))
         return block, block.nbytes
 
     def fingerprint(self) -> str:
@@ -108,7 +115,9 @@ def open_dataset_variable(dataset: Any, variable: str | None, where: str) -> Any
         fields = [str(name) for name, array in dataset.data_vars.items() if array.ndim >= 2]
         if len(fields) != 1:
             listed = ", ".join(map(str, dataset.data_vars)) or "none"
-            raise InputError(f"{where}: has several variables, choose one: {listed}")
+            raise InputError(
+                f"{where}: has several variables, {listed}; choose one, as variable={(fields or ['NAME'])[0]!r}"
+            )
         variable = fields[0]
     if variable not in dataset:
         raise InputError(f"{where}: has no variable {variable!r}; it has {', '.join(map(str, dataset.data_vars))}")

@@ -11,15 +11,20 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 
 from streampca._typing import Array
+from streampca.sources.compiled import compiled
+from streampca.sources.packed_numpy import CODES, DOSAGES, MISSING_CODE
 
-DOSAGES = np.array([2.0, np.nan, 1.0, 0.0])  # copies of A1 for each code
-MISSING_CODE = 1
+__all__ = [
+    "DOSAGES", "MISSING_CODE", "count_codes", "count_missing", "decode", "draw", "list_missing", "pack", "pack_alleles",
+    "take_samples",
+]  # fmt: skip
+
 EVEN = np.uint64(0x5555555555555555)  # the lower bit of each of the 32 codes of a word
-CODES = np.array([3, 2, 0, 1], np.uint8)  # of 0, 1 and 2 copies of A1, and of a missing call
+FOUR_MISSING = 0x55  # calls, in one byte
 
 
 def _popcount(_: Any, word: Any) -> Any:
@@ -30,7 +35,7 @@ def _popcount(_: Any, word: Any) -> Any:
 popcount: Any = intrinsic(_popcount)
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def count_codes(packed: Array, n_samples: int) -> Array:  # pragma: no cover - compiled
     """Return the counts (t x 4) of each code in the rows of packed (t x bytes), without padding."""
     counts = np.zeros((packed.shape[0], 4), np.int64)
@@ -66,7 +71,7 @@ def decode(packed: Array, table: Array, out: Array) -> None:
     _decode_pairs(packed, table, pairs, pairs.reshape(-1).view(word), out)
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _decode_pairs(
     packed: Array, table: Array, pairs: Array, words: Array, out: Array
 ) -> None:  # pragma: no cover - compiled
@@ -86,7 +91,7 @@ def _decode_pairs(
             out[v, s] = table[v, (packed[v, s >> 2] >> (2 * (s & 3))) & 3]
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _decode_each(packed: Array, table: Array, out: Array) -> None:  # pragma: no cover - compiled
     """Decode to any type, one genotype at a time."""
     for v in range(packed.shape[0]):
@@ -94,7 +99,7 @@ def _decode_each(packed: Array, table: Array, out: Array) -> None:  # pragma: no
             out[v, s] = table[v, (packed[v, s >> 2] >> (2 * (s & 3))) & 3]
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def count_missing(packed: Array, totals: Array) -> None:  # pragma: no cover - compiled
     """Add the number of missing calls of each sample in the rows of packed (t x bytes) to totals (n_samples)."""
     n_samples = totals.size
@@ -113,7 +118,7 @@ def count_missing(packed: Array, totals: Array) -> None:  # pragma: no cover - c
                 totals[s] += 1
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def list_missing(packed: Array, n_samples: int) -> tuple[Array, Array]:  # pragma: no cover - compiled
     """Return the rows of packed (t x bytes) with missing calls, ordered by sample, and the start of each sample."""
     starts = np.zeros(n_samples + 1, np.int64)
@@ -139,7 +144,7 @@ def list_missing(packed: Array, n_samples: int) -> tuple[Array, Array]:  # pragm
     return starts, rows
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def take_samples(packed: Array, samples: Array, out: Array) -> None:  # pragma: no cover - compiled
     """Pack selected samples of packed (t x bytes), in the given order, into out (t x fewer bytes)."""
     for v in range(packed.shape[0]):
@@ -151,7 +156,7 @@ def take_samples(packed: Array, samples: Array, out: Array) -> None:  # pragma: 
             out[v, j] = byte
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def pack(calls: Array, out: Array) -> None:  # pragma: no cover - compiled
     """Pack counts of A1 (t x n_samples integers: 0, 1, 2, and -1, -9 or 3 for missing) into out (t x bytes)."""
     n_samples = calls.shape[1]
@@ -167,7 +172,7 @@ def pack(calls: Array, out: Array) -> None:  # pragma: no cover - compiled
             out[v, full] = byte
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def pack_alleles(calls: Array, first: int, out: Array) -> None:  # pragma: no cover - compiled
     """Pack calls (t x n_samples x ploidy 1 or 2) into out (t x bytes) from sample `first` on.
 
@@ -191,7 +196,7 @@ def pack_alleles(calls: Array, first: int, out: Array) -> None:  # pragma: no co
             out[v, begin + j] = codes[4 * j] | codes[4 * j + 1] << 2 | codes[4 * j + 2] << 4 | codes[4 * j + 3] << 6
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def draw(freq: Array, missing: Array, seed: int, first: int, out: Array) -> None:  # pragma: no cover - compiled
     """Draw two alleles for each entry of freq (t x n_samples), with a share of each sample missing; pack them into out.
 

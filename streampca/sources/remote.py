@@ -13,11 +13,10 @@ import json
 import os
 import re
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
@@ -35,7 +34,7 @@ PATIENCE, FIRST_PATIENCE = 120.0, 5.0
 SILENCE, FIRST_SILENCE = 30.0, 15.0
 PART_BYTES = 8 << 20  # larger files are sent in parts
 SENDERS = 4  # threads
-LOST_PAUSES = (0, 1, 4)  # seconds before missing files are sent again
+PAUSES = (0, 0, 1, 4)  # seconds before files are sent: all, then those that are missing
 ROOT = "zarr.json"
 UNFINISHED = ".streampca-unfinished"  # marks an incomplete store
 
@@ -50,7 +49,7 @@ CREDENTIALS = {
     "http": "the address", "https": "the address",
 }  # fmt: skip
 # Settings of profiles whose keys only AWS tools can obtain.
-_BY_OTHERS = {"sso_session", "sso_start_url", "role_arn", "credential_process"}
+_KEYLESS = {"sso_session", "sso_start_url", "role_arn", "credential_process"}
 # Error code of S3 -> meaning and hint.
 _CODES = {
     "InvalidAccessKeyId": ("the access key is unknown to the server", "check AWS_ACCESS_KEY_ID and AWS_ENDPOINT_URL"),
@@ -65,52 +64,22 @@ _CODES = {
 
 
 class RemoteStore(ObjectStore[Any]):
-    """A Zarr store behind a URL; only the URL is pickled."""
+    """A Zarr store behind a URL, to read from; only the URL is pickled."""
 
-    def __init__(self, url: str, read_only: bool = True):
-        with explained(url):
-            super().__init__(_connect(url, PATIENCE, SILENCE), read_only=read_only)
+    def __init__(self, url: str):
+        super().__init__(_connect(url, PATIENCE, SILENCE), read_only=True)
         self.url = url
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.url, self.read_only)
+        return type(self), (self.url,)
 
     def __str__(self) -> str:
         return redacted(self.url)
-
-    def with_read_only(self, read_only: bool = False) -> RemoteStore:
-        """Return the same store, read-only or writable."""
-        return type(self)(self.url, read_only)
 
     async def get(self, key: str, *arguments: Any, **options: Any) -> Any:
         """Return an object or a part of it; None if it does not exist."""
         with explained(self.url):
             return await super().get(key, *arguments, **options)
-
-    async def get_partial_values(self, *arguments: Any, **options: Any) -> Any:
-        """Return parts of objects."""
-        with explained(self.url):
-            return await super().get_partial_values(*arguments, **options)
-
-    async def exists(self, key: str) -> bool:
-        """Whether an object exists."""
-        with explained(self.url):
-            return await super().exists(key)
-
-    async def set(self, key: str, value: Any) -> None:
-        """Write an object."""
-        with explained(self.url):
-            await super().set(key, value)
-
-    async def delete(self, key: str) -> None:
-        """Delete an object if it exists."""
-        with explained(self.url):
-            await super().delete(key)
-
-    async def _list(self, prefix: str | None = None) -> AsyncGenerator[Any, None]:
-        with explained(self.url):
-            async for found in super()._list(prefix):
-                yield found
 
     async def list_dir(self, prefix: str) -> AsyncGenerator[str, None]:
         """Yield the names below a prefix."""
@@ -135,22 +104,17 @@ class RemoteStore(ObjectStore[Any]):
                 threads.shutdown(cancel_futures=True)
 
 
-def is_url(place: object) -> bool:
-    """Whether a place is a URL."""
-    return "://" in str(place)
-
-
-def open_remote(url: str, read_only: bool = True) -> RemoteStore | FsspecStore:
+def open_remote(url: str) -> RemoteStore | FsspecStore:
     """Return the store at a URL, which may be empty, after a check that the server answers."""
     if _scheme(url) not in CREDENTIALS:
-        return FsspecStore.from_url(url, read_only=read_only)
-    _fetch(_first(url), url, ROOT)
-    return RemoteStore(url, read_only)
+        return FsspecStore.from_url(url, read_only=True)
+    root_at(url)
+    return RemoteStore(url)
 
 
 def root_at(url: str) -> dict[str, Any] | None:
-    """Return the metadata at the root of a store; None if it has none."""
-    return _parsed(_fetch(_first(url), url, ROOT))
+    """Return the metadata at the root of a store; None if it has none. A server that does not answer is an error."""
+    return _parsed(_fetch(_connect(url, FIRST_PATIENCE, FIRST_SILENCE), url, ROOT))
 
 
 def check_target(url: str, overwrite: bool) -> None:
@@ -158,15 +122,9 @@ def check_target(url: str, overwrite: bool) -> None:
     client = _target(url)
     _check_free(client, url, overwrite, None)
     with explained(url):
-        if _is_unfinished(client):
-            return
-        client.put(UNFINISHED, b"")
-        client.delete(UNFINISHED)
-
-
-def _incomplete(files: Mapping[str, Path], arrived: Mapping[str, tuple[str, int]]) -> list[str]:
-    """Return the files that are missing or have another size."""
-    return [name for name, path in files.items() if arrived.get(name, ("", -1))[1] != path.stat().st_size]
+        if _fetch(client, url, UNFINISHED) is None:
+            client.put(UNFINISHED, b"")
+            client.delete(UNFINISHED)
 
 
 def upload(folder: Path, url: str, overwrite: bool, progress: Progress = silent) -> None:
@@ -186,22 +144,21 @@ def upload(folder: Path, url: str, overwrite: bool, progress: Progress = silent)
         client.put(UNFINISHED, json.dumps(before).encode())
         with suppress(FileNotFoundError):  # not raised by S3
             client.delete(ROOT)
-        _send_all(client, files, progress)
-        arrived = _listing(client)
-        for pause in LOST_PAUSES:
-            lost = _incomplete(files, arrived)
+        lost = files
+        for pause in PAUSES:
+            time.sleep(pause)
+            _send_all(client, lost, progress)
+            arrived = _listing(client)
+            # After a failure a server may have lost files, or not list them yet.
+            lost = {name: path for name, path in files.items() if path.stat().st_size != arrived.get(name, ("", -1))[1]}
             if not lost:
                 break
-            # After a failure a server may have lost files, or not list them yet.
-            time.sleep(pause)
-            _send_all(client, {name: files[name] for name in lost}, silent)
-            arrived = _listing(client)
         # Only files of the arrays of the replaced result.
         stale = sorted(name for name in set(arrived) - set(files) if name.partition("/")[0] in before)
         if stale:
             client.delete(stale)
-        if wrong := _incomplete(files, arrived):
-            raise InputError(f"{url}: {len(wrong)} files are incomplete, the first is {wrong[0]}; run it again")
+        if lost:
+            raise InputError(f"{url}: {len(lost)} files are incomplete, the first is {min(lost)}; run it again")
         client.put(ROOT, root)
         client.delete(UNFINISHED)
 
@@ -262,9 +219,8 @@ def _target(url: str) -> Client:
         raise InputError(f"{url}: results cannot be written there; give s3://BUCKET/NAME, gs://, az:// or a path")
     if not url.partition("://")[2].partition("/")[2].strip("/"):
         raise InputError(f"{url}: is a whole bucket; give a name inside it, as {url.rstrip('/')}/NAME")
-    _fetch(_first(url), url, ROOT)
-    with explained(url):
-        return _connect(url, PATIENCE, SILENCE)
+    root_at(url)
+    return _connect(url, PATIENCE, SILENCE)
 
 
 def _check_free(client: Client, url: str, overwrite: bool, root: bytes | None) -> None:
@@ -272,22 +228,15 @@ def _check_free(client: Client, url: str, overwrite: bool, root: bytes | None) -
     existing = _fetch(client, url, ROOT)
     if existing is None:
         with explained(url):
-            if next(iter(client.list(chunk_size=1)), None) is None or _is_unfinished(client):
+            if next(iter(client.list(chunk_size=1)), None) is None or _fetch(client, url, UNFINISHED) is not None:
                 return
     elif existing == root:
         return
     if not overwrite:
         raise InputError(f"{url}: exists already; choose another name or add --overwrite")
-    if _kind(existing) is None:
+    attributes = (_parsed(existing) or {}).get("attributes")
+    if not isinstance(attributes, dict) or not {"format_version", "kind"} <= set(attributes):
         raise InputError(f"{url}: was not written by streampca and is not overwritten; choose another name")
-
-
-def _is_unfinished(client: Client) -> bool:
-    try:
-        client.head(UNFINISHED)
-    except FileNotFoundError:
-        return False
-    return True
 
 
 def _fetch(client: Client, url: str, name: str) -> bytes | None:
@@ -309,59 +258,45 @@ def _parsed(root: bytes | None) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _kind(root: bytes | None) -> str | None:
-    attributes = (_parsed(root) or {}).get("attributes")
-    if not isinstance(attributes, dict) or not {"format_version", "kind"} <= set(attributes):
-        return None
-    return str(attributes["kind"])
-
-
-def _first(url: str) -> Client:
-    """Return a client with a short timeout."""
-    if _scheme(url) not in CREDENTIALS:
-        raise InputError(f"{redacted(url)}: unknown kind of URL; give s3://, gs://, az:// or https://, or a path")
-    with explained(url):
-        return _connect(url, FIRST_PATIENCE, FIRST_SILENCE)
-
-
 def _connect(url: str, patience: float, silence: float) -> Client:
-    """Return an obstore client for the objects below a URL."""
+    """Return an obstore client for the objects below a URL, which repeats requests for `patience` seconds."""
+    scheme = _scheme(url)
+    if scheme not in CREDENTIALS:
+        raise InputError(f"{redacted(url)}: unknown kind of URL; give s3://, gs://, az:// or https://, or a path")
     try:
         # Optional: the extra s3.
         from obstore import store as clients
     except ImportError:
         raise InputError(f"{redacted(url)}: reading it needs obstore: pip install 'streampca[s3]'") from None
-    scheme = _scheme(url)
     backoff = {"init_backoff": timedelta(seconds=0.2), "max_backoff": timedelta(seconds=10), "base": 3}
     options: dict[str, Any] = {
         "retry_config": {"max_retries": 100, "retry_timeout": timedelta(seconds=patience), "backoff": backoff},
         # No limit on a whole request: a large chunk may take long.
         "client_options": {"connect_timeout": timedelta(seconds=5), "read_timeout": timedelta(seconds=silence),
-                           "timeout": timedelta(days=1)},
+                           "timeout": timedelta(days=1), "allow_http": scheme == "http"},
     }  # fmt: skip
-    if scheme not in ("s3", "s3a"):
-        options["client_options"]["allow_http"] = scheme == "http"
-        maker = (clients.HTTPStore if scheme.startswith("http") else clients).from_url
-        return _made(url, partial(maker, url, **options))
-    config: Any = _aws_settings(url)
-    endpoint = config.get("endpoint") or _variable(*_AWS_ENDPOINTS)
-    if endpoint and not _is_address(endpoint):
-        raise InputError(f"{url}: AWS_ENDPOINT_URL is not an address; set it to http://HOST:PORT or https://HOST")
-    if endpoint.startswith("http://"):
-        options["client_options"]["allow_http"] = True
-    bucket, _, prefix = url.partition("://")[2].partition("/")
-    if not re.fullmatch(r"[A-Za-z0-9._-]+", bucket):
-        raise InputError(f"{url}: has no bucket; give s3://BUCKET/NAME")
-    return _made(url, partial(clients.S3Store, bucket, prefix=prefix.strip("/") or None, config=config, **options))
-
-
-def _made(url: str, make: Callable[[], Client]) -> Client:
-    """Create a client; raise if the URL is invalid."""
     try:
-        return make()
+        with explained(url):
+            if scheme in ("s3", "s3a"):
+                return _connect_s3(url, clients.S3Store, options)
+            return (clients.HTTPStore if scheme.startswith("http") else clients).from_url(url, **options)
+    except InputError:
+        raise
     except ValueError as error:
         first = str(error).partition("\n")[0]
         raise InputError(f"{redacted(url)}: is not the URL of a store ({first}); check it") from None
+
+
+def _connect_s3(url: str, client: Any, options: dict[str, Any]) -> Client:
+    config = _aws_settings(url)
+    endpoint = config.get("endpoint") or _variable(*_AWS_ENDPOINTS)
+    if endpoint and not _is_address(endpoint):
+        raise InputError(f"{url}: AWS_ENDPOINT_URL is not an address; set it to http://HOST:PORT or https://HOST")
+    options["client_options"]["allow_http"] = endpoint.startswith("http://")
+    bucket, _, prefix = url.partition("://")[2].partition("/")
+    if not re.fullmatch(r"[A-Za-z0-9._-]+", bucket):
+        raise InputError(f"{url}: has no bucket; give s3://BUCKET/NAME")
+    return client(bucket, prefix=prefix.strip("/") or None, config=config, **options)
 
 
 def _aws_settings(url: str) -> dict[str, Any]:
@@ -371,11 +306,10 @@ def _aws_settings(url: str) -> dict[str, Any]:
             raise InputError(f"{url}: {name} contains a space, a line break or the like; set it again")
     profile = _profile()
     config: dict[str, Any] = {}
-    for setting, key, names in (
-        ("region", "region", ("AWS_REGION", "AWS_DEFAULT_REGION")), ("endpoint", "endpoint_url", _AWS_ENDPOINTS),
-    ):  # fmt: skip
-        if key in profile and not _variable(*names):
-            config[setting] = profile[key]
+    if "region" in profile and not _variable("AWS_REGION", "AWS_DEFAULT_REGION"):
+        config["region"] = profile["region"]
+    if "endpoint_url" in profile and not _variable(*_AWS_ENDPOINTS):
+        config["endpoint"] = profile["endpoint_url"]
     if _is_set("AWS_NO_SIGN_REQUEST") or _is_set("AWS_SKIP_SIGNATURE"):
         return {**config, "skip_signature": True}
     return config | _aws_keys(url, profile)
@@ -388,7 +322,7 @@ def _aws_keys(url: str, profile: Mapping[str, str]) -> dict[str, str]:
     if not any(given):
         names = ("access_key_id", "secret_access_key", "session_token")
         keys = {name: profile[f"aws_{name}"] for name in names if f"aws_{name}" in profile}
-        if "access_key_id" not in keys and _BY_OTHERS & set(profile):
+        if "access_key_id" not in keys and _KEYLESS & set(profile):
             raise InputError(
                 f"{url}: the AWS profile has no keys of its own; set those that it gives, as by "
                 '`eval "$(aws configure export-credentials --format env)"`'

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streampca._typing import Array
-from streampca.errors import InputError
+from streampca.errors import InputError, reading
+from streampca.progress import logger
 from streampca.sources.base import Axis
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ ID_NAMES = frozenset({"iid", "id", "sample", "sample_id", "sampleid", "name", "i
 FAMILY_NAMES = frozenset({"fid", "family", "family_id"})
 MOST_CODES = 12  # a column with at most this many different integers has codes of groups, not amounts
 LONGEST_LINE = 4 << 20
+MOST_COLUMNS = 10_000
 HEAD = 20_000  # lines that are searched for ids before all are
 # ISO 8601, with or without a time.
 DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,3})?)?Z?)?")
@@ -115,8 +117,10 @@ class Table:
         """Return a column as float64, NaN if missing."""
         amounts = _amounts(self._cells(name))
         if amounts is None:
-            example = next(cell for cell in self.cells[name] if cell and _amounts(np.array([cell])) is None)
-            raise InputError(f"{self.path}: column {name!r} must be numeric, but has text, e.g. {example!r}")
+            example = next(cell for cell in self.cells[name] if cell and _amounts(np.array([cell], object)) is None)
+            raise InputError(
+                f"{self.path}: column {name!r} must be numeric, but has text, e.g. {example!r}; choose another"
+            )
         return amounts
 
     def label(self, name: str | None = None) -> Array:
@@ -185,6 +189,16 @@ def read_labels(text: str | None, ids: Ids) -> tuple[Table | None, list[str]]:
     return table, names
 
 
+def labels_of(result: xarray.Dataset, text: str | None) -> tuple[Table | None, list[str]]:
+    """Read the sample table of a result, as `read_labels`; with a warning, nothing if the result has no scores."""
+    if text is None:
+        return None, []
+    if "scores" not in result:
+        logger.warning("note: %s colours nothing: the result has no scores", text)
+        return None, []
+    return read_labels(text, ids_of(result))
+
+
 def read_table(path: Path, ids: Ids) -> Table:
     """Read a table and put its rows in the order of samples.
 
@@ -221,13 +235,16 @@ def _read_cells(path: Path) -> pandas.DataFrame:
     import pandas
 
     try:
-        with path.open(encoding="utf-8-sig") as file:
+        with reading(path, "give tab-separated text in UTF-8"), path.open(encoding="utf-8-sig") as file:
             first = ""
             for number, line in enumerate(iter(partial(file.readline, LONGEST_LINE + 1), ""), start=1):
                 if len(line) > LONGEST_LINE:
                     raise InputError(f"{path}: line {number} has more than {LONGEST_LINE} characters; check the file")
-                first = first or line.strip("\r\n") * bool(line.strip())
+                if not first and line.strip():
+                    first = line.strip("\r\n")
             delimiter = next((mark for mark in "\t," if mark in first), None)
+            if (first.count(delimiter) if delimiter else len(first.split(maxsplit=MOST_COLUMNS))) > MOST_COLUMNS - 1:
+                raise InputError(f"{path}: the first line has more than {MOST_COLUMNS} cells; check the file")
             width = len(next(csv.reader([first], delimiter=delimiter)) if delimiter else first.split())
             quoting = csv.QUOTE_MINIMAL if delimiter else csv.QUOTE_NONE
             file.seek(0)
@@ -235,9 +252,7 @@ def _read_cells(path: Path) -> pandas.DataFrame:
                 file, sep=delimiter or r"\s+", names=range(width + 1), index_col=False, dtype=str, engine="python",
                 keep_default_na=False, skip_blank_lines=False, quoting=quoting,
             )  # fmt: skip
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from error
-    except (UnicodeDecodeError, csv.Error, pandas.errors.ParserError) as error:
+    except (csv.Error, pandas.errors.ParserError) as error:
         uneven = re.search(r"in line (\d+), saw (\d+)", str(error))
         if uneven:
             raise _uneven(path, int(uneven[1]), int(uneven[2]), width) from error
@@ -274,7 +289,7 @@ def _id_column(path: Path, rows: pandas.DataFrame, ids: Ids) -> int:
     best = max(range(len(counts)), key=rank)
     if not counts[best]:
         example = " ".join(rows.iloc[min(1, len(rows) - 1)])
-        raise InputError(f"{path}: has no sample id like {ids.names[0]!r}; its lines are like {example!r}")
+        raise InputError(f"{path}: has no sample id like {ids.names[0]!r}; its lines are like {example!r}; add the ids")
     return best
 
 

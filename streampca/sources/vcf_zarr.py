@@ -16,14 +16,36 @@ import zarr
 
 from streampca._typing import Array
 from streampca.errors import DAMAGED, InputError, opening
-from streampca.sources.genotypes import TEXT, GenotypeSource, VariantSource, check_duplicates, compiled, packed_width
+from streampca.sources.genotypes import (
+    TEXT,
+    GenotypeSource,
+    VariantSource,
+    check_duplicates,
+    packed_loops,
+    packed_width,
+)
 from streampca.sources.scratch import scratch
 from streampca.sources.zarr_arrays import ZarrArray, ZarrGroup, ZarrSource, check_array, check_size, place_of
 
 CALLS, DOSAGES = "call_genotype", "call_dosage"
 
 
-class VcfZarrSource(GenotypeSource):
+class _StoredArray(VariantSource):
+    """Variants of one array of a VCF Zarr store, variants x samples (x ploidy)."""
+
+    costly = True
+    _values: ZarrSource
+
+    def stamp(self) -> tuple[object, ...]:
+        """Return a hash of the metadata, and of sizes and times of chunks."""
+        return ("vcf_zarr", self._values.fingerprint())
+
+    def watch(self) -> None:
+        """Watch the array."""
+        self._values.watch()
+
+
+class VcfZarrSource(_StoredArray, GenotypeSource):
     """Called genotypes of a VCF Zarr store, packed as they are read.
 
     A1, the counted allele, is ALT; at multiallelic sites all ALT alleles count as one. A haploid call (ploidy 1, or
@@ -32,18 +54,15 @@ class VcfZarrSource(GenotypeSource):
 
     def __init__(self, group: ZarrGroup):
         array = _member(group, CALLS)
-        self._calls = ZarrSource(array)
+        self._values = ZarrSource(array)
         if array.ndim != 3 or array.dtype.kind != "i" or array.shape[2] not in (1, 2):
             raise InputError(
-                f"{self._calls.name}: {array.dtype} of shape {array.shape} cannot be used; "
+                f"{self._values.name}: {array.dtype} of shape {array.shape} cannot be used; "
                 "genotypes are signed integers, variants x samples x ploidy 1 or 2"
             )
         super().__init__(place_of(group), *_labels(group, array.shape))
-        self._dtype = self._calls.dtype.newbyteorder("=")
         # One chunk of the store: variants x samples.
-        self._unit = (self._calls.chunks[0], self._calls.chunks[1] // array.shape[2])
-
-    costly = True
+        self._unit = (self._values.chunks[0], self._values.chunks[1] // array.shape[2])
 
     @property
     def chunks(self) -> tuple[int, int]:  # type: ignore[override]
@@ -53,24 +72,20 @@ class VcfZarrSource(GenotypeSource):
     @property
     def overhead(self) -> float:  # type: ignore[override]
         """Bytes of a stored chunk compressed, decoded and cut, and of its packed rows."""
-        decoded = math.prod(self._calls.chunks) * self._calls.item_bytes
+        decoded = math.prod(self._values.chunks) * self._values.item_bytes
         packed = self._unit[0] * packed_width(self._n_stored)
-        of_chunk = (2 + self._calls.overhead) * decoded + packed
+        of_chunk = (2 + self._values.overhead) * decoded + packed
         return super().overhead + of_chunk / (math.prod(self.chunks) * self.item_bytes)
 
     def read_stored(self, start: int, stop: int) -> tuple[Array, int]:
-        """Read a run of variants, chunk by chunk."""
-        out = scratch("rows", (stop - start, packed_width(self._n_stored)), np.uint8)
-        n_bytes = 0
-        for _, first, last in by_chunk(np.arange(start, stop), self._unit[0]):
-            n_bytes += self._pack(first, last, out[first - start : last - start])
-        return out, n_bytes
+        """Read a run of variants."""
+        return self._read_rows(np.arange(start, stop))
 
     def _read_variants(self, start: int, stop: int) -> tuple[Array, int]:
-        """Read selected variants; each chunk is decoded once."""
-        if self._variants is None:
-            return self.read_stored(start, stop)
-        rows = self._variants[start:stop]
+        """Read selected variants, not in runs as the base class: each chunk is decoded once."""
+        return self._read_rows(np.arange(start, stop) if self._variants is None else self._variants[start:stop])
+
+    def _read_rows(self, rows: Array) -> tuple[Array, int]:
         width = packed_width(self._n_stored)
         out = scratch("variants", (len(rows), width), np.uint8)
         n_bytes = 0
@@ -85,24 +100,15 @@ class VcfZarrSource(GenotypeSource):
         n_bytes = 0
         for first in range(0, self._n_stored, self._unit[1]):
             last = min(first + self._unit[1], self._n_stored)
-            calls, fetched = self._calls.read_block(slice(start, stop), slice(first, last))
-            compiled().pack_alleles(calls.astype(self._dtype, copy=False), first, out)
+            calls, fetched = self._values.read_block(slice(start, stop), slice(first, last))
+            calls = calls.astype(calls.dtype.newbyteorder("="), copy=False)
+            packed_loops(self.small).pack_alleles(calls, first, out)
             n_bytes += fetched
         return n_bytes
 
-    def stamp(self) -> tuple[object, ...]:
-        """Return a hash of the metadata, and of sizes and times of chunks."""
-        return ("vcf_zarr", self._calls.fingerprint())
 
-    def watch(self) -> None:
-        """Watch the array."""
-        self._calls.watch()
-
-
-class DosageSource(VariantSource):
-    """Dosages of a VCF Zarr store, samples x variants; NaN where missing."""
-
-    costly = True
+class DosageSource(_StoredArray):
+    """Dosages of a VCF Zarr store; NaN where missing."""
 
     def __init__(self, group: ZarrGroup, variable: str = DOSAGES):
         array = _member(group, variable)
@@ -142,14 +148,6 @@ class DosageSource(VariantSource):
             n_bytes += fetched
         return out.T, n_bytes
 
-    def stamp(self) -> tuple[object, ...]:
-        """Return a hash of the metadata, and of sizes and times of chunks."""
-        return ("vcf_zarr", self._values.fingerprint())
-
-    def watch(self) -> None:
-        """Watch the array."""
-        self._values.watch()
-
 
 def by_chunk(rows: Array, length: int) -> Iterator[tuple[Array, int, int]]:
     """Group rows by the chunk that they are in; yields their positions, and the range of rows that covers them."""
@@ -186,7 +184,8 @@ def _labels(group: ZarrGroup, shape: tuple[int, ...]) -> tuple[dict[str, Array],
         "allele_1": _joined(alleles[:, 1:]),
         "allele_2": alleles[:, 0],
     }
-    return {"fid": samples, "iid": samples}, variants
+    # VCF has no families; PLINK 2 writes 0 for these.
+    return {"fid": np.full(len(samples), "0", TEXT), "iid": samples}, variants
 
 
 def _joined(alleles: Array) -> Array:

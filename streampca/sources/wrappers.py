@@ -2,63 +2,42 @@
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable
 from copy import copy
-from typing import Any, Self
+from dataclasses import replace
+from functools import partial
+from operator import attrgetter
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from streampca._typing import Array
+from streampca.errors import MissingValuesError
 from streampca.sources.arrays import DaskSource
-from streampca.sources.base import Cut, Source, digest
-from streampca.sources.filters import Filter
+from streampca.sources.base import Axis, Source, digest
 
 STRIP_VALUES = 1 << 20  # values whose random numbers are in memory at a time
 
 
+def _forwarded(name: str) -> Any:
+    """Return a property: the attribute or method of this name of the wrapped source."""
+    return property(attrgetter(f"source.{name}"))
+
+
 class Wrapper(Source):
-    """A source that forwards everything it does not change to another one."""
+    """A source that forwards everything it does not change to another one. Parts of it are not wrapped."""
 
     def __init__(self, source: Source):
         self.source = source
         for name in Source.__annotations__:
             setattr(self, name, getattr(source, name))
 
-    @property
-    def item_bytes(self) -> float:
-        """Bytes of one value as it is read."""
-        return self.source.item_bytes
-
-    @property
-    def n_bytes(self) -> int:
-        """Bytes of all values as they are read."""
-        return self.source.n_bytes
-
-    @property
-    def preferred_axis(self) -> int:
-        """The axis along which a single sweep reads the fewest partial chunks."""
-        return self.source.preferred_axis
-
-    def read_block(self, outer_samples: slice, outer_features: slice) -> tuple[Array, int]:
-        """Read from the source."""
-        return self.source.read_block(outer_samples, outer_features)
-
-    def read_packed(self, start: int, stop: int) -> tuple[Array, int]:
-        """Read packed genotypes from the source."""
-        return self.source.read_packed(start, stop)
-
-    def delayed(self, axis: int, partitions: Sequence[tuple[int, int]]) -> list[Any] | None:
-        """Return the Dask tasks of the source."""
-        return self.source.delayed(axis, partitions)
-
-    def take(
-        self, *, samples: Array | None = None, features: Array | None = None, filter: Filter | None = None,
-        note: str = "",
-    ) -> Source:  # fmt: skip
-        """Return a part of the source, not wrapped."""
-        return self.source.take(samples=samples, features=features, filter=filter, note=note)
+    item_bytes, n_bytes, preferred_axis = map(_forwarded, ("item_bytes", "n_bytes", "preferred_axis"))
+    read_block, read_packed, delayed = map(_forwarded, ("read_block", "read_packed", "delayed"))
+    take, cut, reading_bytes = map(_forwarded, ("take", "cut", "reading_bytes"))
+    fingerprint, stamp, watch, explaining = map(_forwarded, ("fingerprint", "stamp", "watch", "explaining"))
 
     def uncached(self) -> Source:
         """Return the same view of a source without values in memory."""
@@ -72,30 +51,6 @@ class Wrapper(Source):
         same = copy(self)
         same.source, same.samples, same.features = source, source.samples, source.features
         return same
-
-    def cut(self, axis: int, partial_bytes: int, widening: float = 1.0) -> Cut:
-        """Return the partitions of the source."""
-        return self.source.cut(axis, partial_bytes, widening)
-
-    def reading_bytes(self, cut: Cut) -> int:
-        """Bytes in memory during one read."""
-        return self.source.reading_bytes(cut)
-
-    def fingerprint(self) -> str:
-        """Return that of the source."""
-        return self.source.fingerprint()
-
-    def stamp(self) -> object:
-        """Return that of the source."""
-        return self.source.stamp()
-
-    def watch(self) -> None:
-        """Watch the source."""
-        self.source.watch()
-
-    def explaining(self) -> AbstractContextManager[None]:
-        """Translate errors as the source does."""
-        return self.source.explaining()
 
 
 class Cached(Wrapper):
@@ -177,6 +132,106 @@ def as_float64(source: Source) -> Source:
     converted = DaskSource(source.array.astype(np.float64), (source.samples, source.features), source.origin)
     converted.name = source.name
     return converted
+
+
+class Present(Converted):
+    """A source without features that are missing in every sample, such as land; values there are an error.
+
+    Parameters
+    ----------
+    source : floats.
+    kept : the other features, in order.
+    """
+
+    def __init__(self, source: Source, kept: Array):
+        super().__init__(source, source.dtype)
+        self.features = replace(source.features, kept=kept)
+        self.chunks = source.chunks[0], max(1, source.chunks[1] * len(kept) // source.shape[1])
+        self.overhead = source.overhead + 1.0
+        self.notes = (*source.notes, absent_note(source, kept))
+
+    def read_block(self, outer_samples: slice, outer_features: slice) -> tuple[Array, int]:
+        """Read a range of the features that are kept, and check that those between them are missing."""
+        kept, inner = self._kept, math.prod(self.samples.sizes[1:])
+        rows = slice(outer_samples.start * inner, outer_samples.stop * inner)
+        start = int(kept[outer_features.start]) if outer_features.start else 0
+        stop = int(kept[outer_features.stop]) if outer_features.stop < len(kept) else self.source.shape[1]
+        block, n_bytes = self.source.read(rows, slice(start, stop))
+        absent = np.ones(stop - start, bool)
+        absent[kept[outer_features] - start] = False
+        check_absent(block, absent, self.source, start)
+        return np.ascontiguousarray(block[:, ~absent]), n_bytes
+
+    @property
+    def _kept(self) -> Array:
+        assert self.features.kept is not None
+        return self.features.kept
+
+    def _of(self, source: Source) -> Self:
+        same = super()._of(source)
+        same.features = replace(source.features, kept=self._kept)
+        return same
+
+
+def present(source: Source, kept: Array | None) -> Source:
+    """Return a source of some features; all others must be missing. None keeps all."""
+    if kept is None or kept[-1] >= source.shape[1]:
+        return source
+    if not isinstance(source, DaskSource):
+        return Present(source, kept)
+    absent = np.ones(source.shape[1], bool)
+    absent[kept] = False
+    labels = Labels(source.name, source.samples, source.features)
+    checked = source.array.map_blocks(partial(_checked_block, absent=absent, labels=labels), dtype=source.dtype)
+    part = DaskSource(checked[:, kept], (source.samples, replace(source.features, kept=kept)), source.origin)
+    part.name, part.notes = source.name, (*source.notes, absent_note(source, kept))
+    return part
+
+
+class Labels(NamedTuple):
+    """Name and axes of a source, for messages."""
+
+    name: str
+    samples: Axis
+    features: Axis
+
+
+def _checked_block(block: Array, absent: Array, labels: Labels, block_info: Any = None) -> Array:
+    """Return a block of a Dask array, whose features in `absent` must be missing."""
+    start, stop = block_info[0]["array-location"][1]
+    check_absent(block, absent[start:stop], labels, start)
+    return block
+
+
+def check_absent(block: Array, absent: Array, source: Source | Labels, start: int) -> None:
+    """Raise if a block, whose first feature is `start`, has values of features that the first sample does not have."""
+    known = ~np.isnan(block[:, absent]).all(axis=0)
+    if known.any():
+        feature = start + int(np.flatnonzero(absent)[known.argmax()])
+        where = "; ".join(filter(None, (source.samples.place(0), source.features.place(feature))))
+        raise MissingValuesError(
+            f"{source.name}: sample 0, feature {feature} (counted from 0; {where}) is missing, and not in every sample",
+            "fill missing values, or use missing='mean'",
+        )
+
+
+def absent_note(source: Source, kept: Array) -> str:
+    """Return how many features are excluded, in words."""
+    d = source.shape[1]
+    return f"features excluded: {d - len(kept):,} of {d:,} are missing in every sample; they are NaN in the result"
+
+
+def without_absent(source: Source) -> Source:
+    """Return a source of labelled floats without the features that are missing in its first sample.
+
+    Reading raises if they have values in other samples.
+    """
+    if source.dtype.kind != "f" or source.is_genotypes or not source.features.coords or source.shape[0] < 2:
+        return source
+    step, d = max(source.chunks[1], STRIP_VALUES), source.shape[1]
+    parts = (source.read(slice(0, 1), slice(start, min(start + step, d)))[0] for start in range(0, d, step))
+    kept = np.flatnonzero(np.concatenate([~np.isnan(part[0]) for part in parts]))
+    return source if len(kept) in (0, d) else present(source, kept)
 
 
 class HeldOut(Converted):

@@ -9,20 +9,21 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import zarr
 from numcodecs.blosc import Blosc
 from numcodecs.gzip import GZip
 from numcodecs.zstd import Zstd
-from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, ZstdCodec
+from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, ShardingCodec, ZstdCodec
 from zarr.storage import LocalStore
 
 from streampca._typing import Array
-from streampca.errors import DAMAGED, InputError, opening, redacted
+from streampca.errors import InputError, opening, redacted
+from streampca.files import is_url
 from streampca.sources.base import Axis, Source, changed, digest, plain_axes
 from streampca.sources.completeness import (
     CompleteStore,
@@ -33,8 +34,9 @@ from streampca.sources.completeness import (
     missing_chunk,
     unreadable,
 )
+from streampca.sources.contained import ContainedStore, local_store
 from streampca.sources.formats.zarr import MARKERS
-from streampca.sources.remote import RemoteStore, is_url, open_remote
+from streampca.sources.remote import RemoteStore, open_remote
 from streampca.sources.scratch import scratch
 from streampca.validation import check_declared_size
 
@@ -47,7 +49,7 @@ GONE = -1  # stamp of a missing chunk
 ZarrArray: TypeAlias = Any  # zarr.Array and zarr.Group, whose types differ between releases
 ZarrGroup: TypeAlias = Any
 
-_DECODERS: dict[type, Any] = {ZstdCodec: Zstd, BloscCodec: Blosc, GzipCodec: GZip}
+_COMPRESSIONS: dict[type, Any] = {ZstdCodec: Zstd, BloscCodec: Blosc, GzipCodec: GZip}
 
 
 class ZarrSource(Source):
@@ -70,31 +72,25 @@ class ZarrSource(Source):
             array.shape, names if names and all(names) and len(set(names)) == array.ndim else None
         )
         self.dtype = np.dtype(array.dtype)
-        self._grid = getattr(array, "shards", None) or array.chunks
-        n_sample_dims = len(self.samples.dims)
-        self.chunks = (
-            min(_stacked_chunk(self._grid[:n_sample_dims], array.shape[:n_sample_dims]), self.shape[0]),
-            min(_stacked_chunk(self._grid[n_sample_dims:], array.shape[n_sample_dims:]), self.shape[1]),
-        )
-        self._decoder = _direct_decoder(array)
+        self._grid = array.shards or array.chunks
+        rows = self._grid[0] * math.prod(self.samples.sizes[1:])
+        columns = self._grid[len(self.samples.dims)] * math.prod(self.features.sizes[1:])
+        self.chunks = (min(rows, self.shape[0]), min(columns, self.shape[1]))
+        self._decoder: Any = _direct_decoder(array)
+        self.notes = _notes(array)
         # A chunk that extends beyond the array is decoded completely.
         beyond = max(1.0, math.prod(self._grid) / max(1, math.prod(self.chunks)))
-        self.overhead = beyond * (1.0 if self._decoder else 3.0)
+        self.overhead = beyond * (1.0 if self._decoder else 4.0 if array.shards else 3.0)
         self.costly = True
 
     def read_block(self, outer_samples: slice, outer_features: slice) -> tuple[Array, int]:
         """Read whole chunks directly if possible, else through zarr-python."""
-        n_sample_dims = len(self.samples.dims)
         region = [slice(0, size) for size in self._array.shape]
-        region[0], region[n_sample_dims] = outer_samples, outer_features
+        region[0], region[len(self.samples.dims)] = outer_samples, outer_features
         if self._decoder is not None:
             return self._read_chunks(region)
-        try:
+        with opening(self.name, "read", "check the store against a copy"):
             block = np.asarray(self._array[tuple(region)])
-        except InputError:
-            raise
-        except DAMAGED as error:
-            raise InputError(f"{self.name}: cannot be read ({error}); check the store against a copy") from error
         if self._stamps is not None:
             for index in itertools.product(*self._spans(region)):
                 self._check_unchanged(index, _stamp(os.stat, self._chunk_path(index)))
@@ -127,6 +123,8 @@ class ZarrSource(Source):
     def _decode(self, index: tuple[int, ...], out: Array) -> int:
         """Decode one chunk into out; returns the bytes read from disk."""
         path = self._chunk_path(index)
+        if isinstance(self._store, ContainedStore):
+            self._store.check(path)
         try:
             with open(path, "rb", buffering=0) as file:
                 n_bytes = os.fstat(file.fileno()).st_size
@@ -143,7 +141,7 @@ class ZarrSource(Source):
         except OSError as error:
             raise unreadable(path, error) from error
         self._check_unchanged(index, stamp)
-        if n_read != n_bytes or not _fills(self._decoder, packed, out):
+        if n_read != n_bytes or not self._decoder.fills(packed, out):
             raise damaged_chunk(path)
         return n_bytes
 
@@ -202,6 +200,14 @@ class ZarrSource(Source):
         return digest("zarr", self._array.shape, self.dtype.str, self._grid, metadata, stamp)
 
 
+def _notes(array: ZarrArray) -> tuple[str, ...]:
+    """Return a note on shards whose index, which says where their chunks are, has no checksum."""
+    shards = [codec for codec in getattr(array.metadata, "codecs", ()) if isinstance(codec, ShardingCodec)]
+    if all(any(isinstance(codec, Crc32cCodec) for codec in shard.index_codecs) for shard in shards):
+        return ()
+    return ("the shards of this store have no checksum: a damaged index can give wrong values that are not noticed",)
+
+
 def _stamp(stat: Callable[[Any], os.stat_result], file: str | int) -> int:
     """Return a number that changes when a file is written, or GONE."""
     try:
@@ -211,79 +217,66 @@ def _stamp(stat: Callable[[Any], os.stat_result], file: str | int) -> int:
     return (status.st_mtime_ns ^ status.st_size * 0x9E3779B97F4A7C15) & (1 << 63) - 1
 
 
-def _stacked_chunk(chunks: tuple[int, ...], sizes: tuple[int, ...]) -> int:
-    """Return the length of a chunk along a stacked axis: chunks of the outermost dimension, all of the others."""
-    return chunks[0] * math.prod(sizes[1:])
+class _Decoder(NamedTuple):
+    """How the file of a chunk is decoded: little-endian bytes, then a compression and a checksum at most."""
+
+    compression: Any
+    checksum: bool = False
+
+    def fills(self, packed: Array, out: Array) -> bool:
+        """Decode into out; returns whether all of out was written.
+
+        Blosc trusts the sizes in its header, so they are compared with the file and with out. Other codecs may decode
+        to fewer bytes and leave the end untouched: the last byte is set before to one value and, if it still has that
+        value (the data may end with it), to another one.
+        """
+        flat = out.reshape(-1).view(np.uint8)
+        if self.checksum:
+            if not has_checksum(packed):
+                return False
+            packed = packed[:-4]
+        if self.compression is None:
+            if packed.size == flat.size:
+                flat[:] = packed
+            return packed.size == flat.size
+        if isinstance(self.compression, Blosc):
+            sizes = packed[4:16].view("<u4") if packed.size >= 16 else (0, 0, 0)
+            if sizes[0] != flat.size or sizes[2] != packed.size:
+                return False
+        for mark in (0x5A, 0xA5):
+            flat[-1:] = mark
+            try:
+                self.compression.decode(packed, out)
+            except (RuntimeError, ValueError, TypeError, OSError, EOFError):
+                return False
+            if flat[-1] != mark:
+                return True
+        return False
 
 
-def _direct_decoder(array: ZarrArray) -> Any:
-    """Return the decoder of a chunk's file, or None if it takes zarr-python."""
+def _direct_decoder(array: ZarrArray) -> _Decoder | None:
+    """Return the decoder of a chunk's file, or None if zarr-python has to read it."""
     dtype, metadata = np.dtype(array.dtype), array.metadata
     if not isinstance(inner_store(array.store), LocalStore) or dtype.byteorder == ">":
         return None
-    if metadata.zarr_format == 3:
-        return _decoder_of_codecs(list(metadata.codecs), dtype)
-    simple = not metadata.filters and metadata.order == "C"
-    known = metadata.compressor is None or isinstance(metadata.compressor, tuple(_DECODERS.values()))
-    return (metadata.compressor or _Stored()) if simple and known else None
+    if metadata.zarr_format == 2:
+        known = metadata.compressor is None or isinstance(metadata.compressor, tuple(_COMPRESSIONS.values()))
+        return _Decoder(metadata.compressor) if known and not metadata.filters and metadata.order == "C" else None
+    return _decoder_of(dtype, metadata.codecs)
 
 
-def _decoder_of_codecs(codecs: list[Any], dtype: np.dtype[Any]) -> Any:
-    """Return the decoder of format 3: little-endian bytes, then one compression and a checksum at most."""
-    if not codecs or not isinstance(codecs[0], BytesCodec):
+def _decoder_of(dtype: np.dtype[Any], codecs: Sequence[Any]) -> _Decoder | None:
+    """Return the decoder of codecs of format 3, if they are known."""
+    first, *others = codecs
+    endian = getattr(getattr(first, "endian", None), "value", None)
+    if not isinstance(first, BytesCodec) or (dtype.itemsize > 1 and endian != "little"):
         return None
-    if dtype.itemsize > 1 and getattr(codecs[0].endian, "value", None) != "little":
+    kinds = [type(codec) for codec in others]
+    checksum = kinds[-1:] == [Crc32cCodec]
+    compressions = kinds[:-1] if checksum else kinds
+    if len(compressions) > 1 or not set(compressions) <= set(_COMPRESSIONS):
         return None
-    decoder: Any = _Stored()
-    for codec in codecs[1:]:
-        if isinstance(codec, Crc32cCodec) and not isinstance(decoder, _Checked):
-            decoder = _Checked(decoder)
-        elif type(codec) in _DECODERS and isinstance(decoder, _Stored):
-            decoder = _DECODERS[type(codec)]()
-        else:
-            return None
-    return decoder
-
-
-class _Checked:
-    """Chunks that end with a checksum."""
-
-    def __init__(self, inner: Any):
-        self.inner = inner
-
-
-class _Stored:
-    """Chunks that are not compressed."""
-
-    def decode(self, packed: Array, out: Array) -> None:
-        if packed.nbytes != out.nbytes:
-            raise ValueError("not the size of a chunk")
-        out.reshape(-1).view(np.uint8)[:] = packed
-
-
-def _fills(decoder: Any, packed: Array, out: Array) -> bool:
-    """Decode into out; returns whether all of out was written.
-
-    Blosc trusts the sizes in its header, so they are compared with the file and with out. Other codecs may decode to
-    fewer bytes and leave the end untouched: the last byte is set before to one value and, if it still has that value
-    (the data may end with it), to another one.
-    """
-    if isinstance(decoder, _Checked):
-        return has_checksum(packed) and _fills(decoder.inner, packed[:-4], out)
-    if isinstance(decoder, Blosc):
-        sizes = packed[4:16].view("<u4") if packed.size >= 16 else (0, 0, 0)
-        if sizes[0] != out.nbytes or sizes[2] != packed.size:
-            return False
-    last = out.reshape(-1).view(np.uint8)[-1:]
-    for stamp in (0x5A, 0xA5):
-        last[:] = stamp
-        try:
-            decoder.decode(packed, out)
-        except (RuntimeError, ValueError, TypeError, OSError, EOFError):
-            return False
-        if last[0] != stamp:
-            return True
-    return False
+    return _Decoder(_COMPRESSIONS[compressions[0]]() if compressions else None, checksum)
 
 
 def place_of(array: ZarrArray) -> str:
@@ -296,7 +289,7 @@ def check_array(array: ZarrArray) -> None:
     where = place_of(array)
     with opening(where):
         np.dtype(array.dtype).itemsize, dict(array.attrs)
-        sizes = (*array.shape, *array.chunks, *(getattr(array, "shards", None) or ()))
+        sizes = (*array.shape, *array.chunks, *(array.shards or ()))
         codecs = _codec_names(array.metadata)
     if codecs & UNSAFE:
         raise InputError(f"{where}: contains pickled Python objects, which are not safe to read; write the store again")
@@ -315,7 +308,7 @@ def check_size(array: ZarrArray) -> None:
     """Raise if an array that is read completely, such as labels, declares more than the available memory."""
     check_array(array)
     itemsize = max(np.dtype(array.dtype).itemsize, LABEL_BYTES)
-    chunk = getattr(array, "shards", None) or array.chunks
+    chunk = array.shards or array.chunks
     check_declared_size(place_of(array), itemsize * max(math.prod(array.shape), math.prod(chunk)))
 
 
@@ -326,9 +319,10 @@ def check_block_count(array: ZarrArray) -> None:
         raise InputError(f"{place_of(array)}: has {blocks} chunks, more than {MOST_BLOCKS}; use larger chunks")
 
 
-def open_store(location: str, missing_chunks: str) -> Any:
+def open_store(location: str, missing_chunks: str, external_files: str = "error") -> Any:
     """Return the store at a path or URL."""
-    store = open_remote(location) if is_url(location) else LocalStore(location, read_only=True)
+    location = location.removeprefix("file://")
+    store = open_remote(location) if is_url(location) else local_store(location, external_files)
     return complete(store, missing_chunks)
 
 

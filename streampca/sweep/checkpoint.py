@@ -42,24 +42,25 @@ _active: ContextVar[Checkpoint | None] = ContextVar("checkpoint", default=None)
 
 @dataclass
 class Checkpoint:
-    """The records of one run, in a folder of its own.
+    """The records of one run.
 
     Parameters
     ----------
-    folder : of the records.
+    folder : of the records; it contains nothing else.
     interval : seconds of work within a sweep that may be lost.
 
     Attributes
     ----------
-    replayed, resumed : sweeps taken from their record, and partitions of unfinished ones.
+    replayed, resumed : number of sweeps that were on record, and of partitions of unfinished sweeps.
+    saved_at : time of the last record.
     """
 
     folder: Path
     interval: float = 120.0
     replayed: int = 0
     resumed: int = 0
+    saved_at: float = field(default_factory=time.monotonic)
     _number: int = 0
-    _saved_at: float = field(default_factory=time.monotonic)
     _rounded: bool = False
 
     def __post_init__(self) -> None:
@@ -69,7 +70,7 @@ class Checkpoint:
 
     @contextlib.contextmanager
     def active(self) -> Iterator[Checkpoint]:
-        """Record all sweeps that are run inside."""
+        """Record all sweeps in this context."""
         token = _active.set(self)
         try:
             yield self
@@ -77,52 +78,48 @@ class Checkpoint:
             _active.reset(token)
 
     def sweep(self, inputs: Mapping[str, Any]) -> Records:
-        """Start the next sweep, which has these inputs; return its records."""
+        """Start the next sweep; return its records that have the same inputs, and delete others."""
         self._number += 1
-        self._saved_at = time.monotonic()
+        self.saved_at = time.monotonic()
         records = Records(self, self._number, Signature.of(inputs))
         for path in self.paths(self._number).values():
             if path not in records.paths.values():
                 path.unlink()
         return records
 
-    def count(self, found: Mapping[Span, Any], partitions: int) -> None:
+    def count(self, recorded: Mapping[Span, Any], partitions: int) -> None:
         """Count the partitions of a sweep that are on record."""
-        if (0, partitions) in found:
+        if (0, partitions) in recorded:
             self.replayed += 1
         else:
-            self.resumed += sum(b - a for a, b in found)
+            self.resumed += sum(b - a for a, b in recorded)
 
     @property
     def due(self) -> bool:
         """Whether it is time to save."""
-        return time.monotonic() - self._saved_at >= self.interval
+        return time.monotonic() - self.saved_at >= self.interval
 
     def keep(self, name: str, inputs: Any, tree: Mapping[str, Any]) -> None:
-        """Save the result of work that is not a sweep, with the inputs it had."""
+        """Save the result of work that is not a sweep, with a signature of its inputs."""
         write_record(self.folder / f"{name}.npz", {"signature": vars(Signature.of(inputs)), **tree})
 
     def recall(self, name: str, inputs: Any) -> dict[str, Any] | None:
-        """Return the result saved under this name, if it had the same inputs; else None."""
+        """Return the result saved under this name if its inputs are the same, else None."""
         try:
-            found = read_record(self.folder / f"{name}.npz")
+            record = read_record(self.folder / f"{name}.npz")
         except InputError:
             return None
-        recorded = found.pop("signature", None)
+        recorded = record.pop("signature", None)
         same = isinstance(recorded, dict) and str(recorded.get("exact")) == Signature.of(inputs).exact
-        return found if same else None
+        return record if same else None
 
     def paths(self, number: int) -> dict[Span, Path]:
         """Return the records of one sweep, by the range of partitions."""
-        found = {}
+        paths = {}
         for path in self.folder.glob(f"{number:05d}-*.npz"):
             if match := _NAME.fullmatch(path.name):
-                found[int(match[2]), int(match[3])] = path
-        return found
-
-    def saved(self) -> None:
-        """Restart the count of seconds."""
-        self._saved_at = time.monotonic()
+                paths[int(match[2]), int(match[3])] = path
+        return paths
 
     def rounded_differently(self) -> None:
         """Log, once, that bits may differ."""
@@ -135,16 +132,11 @@ class Checkpoint:
 
 
 class Records:
-    """The records of one sweep."""
+    """Records of one sweep."""
 
     def __init__(self, checkpoint: Checkpoint, number: int, signature: Signature):
-        self._journal, self._number, self._signature = checkpoint, number, signature
+        self.checkpoint, self._number, self._signature = checkpoint, number, signature
         self.paths = {span: path for span, path in checkpoint.paths(number).items() if self._answers(path)}
-
-    @property
-    def due(self) -> bool:
-        """Whether it is time to save."""
-        return self._journal.due
 
     def _answers(self, path: Path) -> bool:
         """Whether a record has this signature."""
@@ -155,38 +147,38 @@ class Records:
             # Not a record, or damaged.
             return False
         if same and recorded.exact != self._signature.exact:
-            self._journal.rounded_differently()
+            self.checkpoint.rounded_differently()
         return same
 
-    def found(self, fits: Callable[[Span, Mapping[str, Any]], bool] = lambda *_: True) -> dict[Span, Any]:
-        """Return the records, the larger of nested ranges; remove those that are damaged or of another range.
+    def read(self, fits: Callable[[Span, Mapping[str, Any]], bool]) -> dict[Span, Any]:
+        """Return the records, the larger of nested ranges; delete those that are damaged or of another range.
 
         Parameters
         ----------
         fits : whether a record can be the result of a range.
         """
-        found: dict[Span, Any] = {}
+        records: dict[Span, Any] = {}
         for span in sorted(self.paths, key=lambda s: s[0] - s[1]):
-            if any(a <= span[0] and span[1] <= b for a, b in found):
+            if any(a <= span[0] and span[1] <= b for a, b in records):
                 continue
             try:
                 record = read_record(self.paths[span])
                 if record.get("span") != span or not fits(span, record):
                     raise InputError(f"{self.paths[span]}: this checkpoint is of another range or shape")
-                found[span] = record
+                records[span] = record
             except InputError as error:
                 logger.warning("%s; its work is repeated", error)
                 self.paths.pop(span).unlink()
-        return found
+        return records
 
     def save(self, nodes: Mapping[Span, Any]) -> None:
-        """Save ranges that are not on record yet; then remove the records inside them."""
+        """Save ranges that are not on record yet; then delete the records inside them."""
         for span, tree in nodes.items():
             if span not in self.paths:
-                path = self._journal.folder / f"{self._number:05d}-{span[0]}-{span[1]}.npz"
+                path = self.checkpoint.folder / f"{self._number:05d}-{span[0]}-{span[1]}.npz"
                 write_record(path, {"signature": vars(self._signature), "span": span, **tree})
                 self.paths[span] = path
-        self._journal.saved()
+        self.checkpoint.saved_at = time.monotonic()
         inside = [s for s in self.paths if any(a <= s[0] and s[1] <= b and s != (a, b) for a, b in nodes)]
         for span in inside:
             self.paths.pop(span).unlink()
@@ -199,7 +191,7 @@ def active_checkpoint() -> Checkpoint | None:
 
 @dataclass(frozen=True)
 class Signature:
-    """The inputs of a sweep in short: a resumed run uses a record only if it has the same.
+    """A digest of the inputs of a sweep: a resumed run uses a record only if it is the same.
 
     Attributes
     ----------
@@ -297,16 +289,16 @@ def write_record(path: Path, tree: Mapping[str, Any]) -> None:
     """Write a tree of dicts, lists, tuples, numbers, text, arrays and our dataclasses, atomically."""
     arrays: list[Array] = []
     plain = json.dumps({key: _encoded(value, arrays) for key, value in tree.items()}).encode()
-    beside = path.with_suffix(".part")
+    unfinished = path.with_suffix(".part")
     try:
-        with beside.open("wb") as file:
+        with unfinished.open("wb") as file:
             np.savez(file, tree=np.frombuffer(plain, np.uint8), **{f"a{i}": a for i, a in enumerate(arrays)})  # type: ignore[arg-type]
             file.flush()
             os.fsync(file.fileno())
-        os.replace(beside, path)
+        os.replace(unfinished, path)
     except OSError as error:
         with contextlib.suppress(OSError):
-            beside.unlink(missing_ok=True)
+            unfinished.unlink(missing_ok=True)
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise InputError(
                 f"{path.parent}: no space left for a checkpoint; earlier ones are complete: free some space and run "
@@ -322,7 +314,7 @@ def read_record(path: Path, only: str | None = None) -> dict[str, Any]:
             tree = json.loads(bytes(file["tree"]))
             return {key: _decoded(tree[key], file) for key in ([only] if only else tree)}
     except Exception as error:
-        # zipfile, NumPy and json each raise errors of their own for damaged files.
+        # zipfile, NumPy and json raise different errors for damaged files.
         raise InputError(f"{path}: this checkpoint is damaged ({error})") from error
 
 

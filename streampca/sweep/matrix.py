@@ -1,9 +1,9 @@
 """Samples x features, cut along one axis, as dense centred tiles small enough for the cache.
 
-    partition: a range of the block axis, one task      slab: what one read brings      tile: what one product takes
+    partition: a range of the block axis, one task      slab: one read      tile: the operand of one product
 
-Cut along samples (axis 0), a tile T is some rows, whole in features; cut along features (axis 1), it is some columns,
-whole in samples. A statistic always gets A, whose rows lie along the block axis: T or its transpose.
+Cut along samples (axis 0), a tile T has some samples and all features; cut along features (axis 1), it has some
+features and all samples. A statistic always gets A, whose rows lie along the block axis: T or its transpose.
 """
 
 from __future__ import annotations
@@ -16,21 +16,22 @@ import numpy as np
 
 from streampca._typing import Array
 from streampca.errors import InputError, MissingValuesError
-from streampca.sources import Source
-from streampca.sources.filters import Filter
+from streampca.sources import Axis, Source
+from streampca.sources.genotypes import packed_loops
 from streampca.sources.scratch import scratch, scratch_like
+from streampca.sources.thresholds import Thresholds
 from streampca.sweep.missing import MissingEntries
 from streampca.sweep.scaling import Scaling, scale_of
 from streampca.sweep.statistics import LARGE_TILE_BYTES, MIN_TILE_LENGTH, Moments, Parts, centred_parts, own_means
 
-# Calls that are decoded to float64 at a time: up to 10^6 multiplications, here by eight columns, OpenBLAS does not pack
-# its operands first, which halves the time.
+# Number of calls that are decoded to float64 at a time. OpenBLAS does not pack the operands of products of up to 10^6
+# multiplications (here with eight columns), which halves the time.
 EXACT_SIZE = 120_000
 MIN_EXACT_LENGTH = 32
 
 
 def tile_dtype(stored: np.dtype[Any]) -> np.dtype[Any]:
-    """Return float32 for types that it holds exactly, float64 for the others."""
+    """Return float32 for types whose values it represents exactly, float64 for the others."""
     exact = (
         stored.kind == "b"
         or (stored.kind in "iu" and stored.itemsize <= 2)
@@ -41,7 +42,7 @@ def tile_dtype(stored: np.dtype[Any]) -> np.dtype[Any]:
 
 @dataclass(frozen=True)
 class Defects:
-    """Values that are no numbers: how many, and where the first of each kind is (sample, feature)."""
+    """Values that are not finite: their number, and the first of each kind (sample, feature)."""
 
     n_missing: int = 0
     n_infinite: int = 0
@@ -50,7 +51,7 @@ class Defects:
 
     @classmethod
     def of(cls, values: Array, offset: tuple[int, int] = (0, 0)) -> Defects:
-        """Count them in values whose first entry is at `offset` of the whole."""
+        """Count them in values whose first entry is at `offset` of all data."""
 
         def first(mask: Array) -> tuple[int, int] | None:
             if not mask.any():
@@ -69,43 +70,51 @@ class Defects:
             min((p for p in (self.first_infinite, other.first_infinite) if p), default=None),
         )
 
-    def check(self, missing: str, name: str) -> None:
-        """Raise if there is anything that the rule for missing values, "error" or "mean", does not cover."""
+    def check(self, missing: str, name: str, axes: tuple[Axis, ...] = ()) -> None:
+        """Raise for infinite values, and for missing values if `missing` is "error"; axes name the coordinates."""
         if self.first_infinite is not None:
-            sample, feature = self.first_infinite
             raise InputError(
-                f"{name}: {self.n_infinite} infinite value(s), the first at sample {sample}, feature {feature} "
-                "(counted from 0); replace them by numbers or by NaN"
+                f"{name}: {self.n_infinite} infinite value(s), the first at {_place(self.first_infinite, axes)}; "
+                "replace them by numbers or by NaN"
             )
         if self.first_missing is not None and missing == "error":
-            sample, feature = self.first_missing
             raise MissingValuesError(
-                f"{name}: {self.n_missing} missing value(s) (NaN), the first at sample {sample}, feature {feature} "
-                "(counted from 0)",
+                f"{name}: {self.n_missing} missing value(s) (NaN), the first at {_place(self.first_missing, axes)}",
                 "fill them, or use missing='mean'",
             )
 
 
+def _place(where: tuple[int, int], axes: tuple[Axis, ...]) -> str:
+    """Return a sample and a feature in words, with their coordinates if they have labels."""
+    labels = [text for axis, index in zip(axes, where, strict=False) if (text := axis.place(index))]
+    return f"sample {where[0]}, feature {where[1]} ({'; '.join(['counted from 0', *labels])})"
+
+
 @dataclass(frozen=True)
 class Tile:
-    """One tile: A (t x N) from row `start` of the block axis on; the moments it was centred by, if its own.
+    """One tile: A (t x N), from row `start` of the block axis on.
 
-    Of genotypes, `missing` counts the missing calls of each sample while the moments are not known yet. `entries` are
-    the missing entries, if a statistic wants them; None if there are none. `exact` yields A part by part in float64; A
-    is complete once the last part was taken.
+    Attributes
+    ----------
+    moments : by which the tile was centred, if they are its own.
+    defects, n_bytes : values that are not finite, and bytes read for this tile.
+    missing : (2, n) missing calls of each sample, of genotypes whose moments are not known yet: of all variants, and
+        of those that are used.
+    entries : missing entries, if the statistic needs them; None if there are none.
+    exact : yields A part by part in float64; A is complete after the last part.
     """
 
     start: int
     A: Array
-    moments: Moments | None
-    defects: Defects | None
-    n_bytes: int
-    missing: Array | None = None
+    moments: Moments | None = None
+    defects: Defects = Defects()
+    n_bytes: int = 0
+    missing: Any = 0
     entries: MissingEntries | None = None
     exact: Parts | None = None
 
     def transposed(self) -> Tile:
-        """Return the tile with A transposed; the missing entries are those of the transposed A already."""
+        """Return the tile with A transposed; `entries` are already those of the transposed A."""
         exact = None if self.exact is None else ((columns, rows, B.T) for rows, columns, B in self.exact)
         return replace(self, A=self.A.T, exact=exact)
 
@@ -121,15 +130,16 @@ class Matrix:
     dtype : of the tiles.
     missing : "error"; "mean" to replace missing values by the mean of their feature; "detect" to count them in the
         first sweep, which makes it one of the two.
-    scale : None, "unit", "patterson" or "coslat".
+    scale : None, "unit", "patterson", "eigenstrat" or "coslat".
     scaling : centre and scale once they are known; before, each tile is centred by its own mean.
     partitions : ranges of the block axis.
     slab_length : length of one read along the block axis.
     filter : which genotypes to use; cut along features, excluded ones are not in the tiles at all, cut along samples,
         they are zero.
-    divisor : what each feature is divided by, where that is known before anything is read.
-    used : (n,) 1 for samples whose mean is the centre, 0 for others, which count for scales alone; None for all. Of
-        matrices that are cut along features, have no missing values, and no scale that goes by the mean.
+    divisor : of each feature, if it is known before data are read.
+    used : (n,) 1 for samples whose mean is the centre, 0 for others, which count for scales only; None for all. Only
+        for matrices that are cut along features, without missing values, and with a scale that does not depend on the
+        mean.
     """
 
     source: Source
@@ -140,7 +150,7 @@ class Matrix:
     scaling: Scaling | None = None
     partitions: tuple[tuple[int, int], ...] = ()
     slab_length: int = 1
-    filter: Filter | None = None
+    filter: Thresholds | None = None
     divisor: Array | None = None
     used: Array | None = None
 
@@ -156,7 +166,7 @@ class Matrix:
 
     @property
     def fills(self) -> bool:
-        """Whether missing entries may have to stand at the mean."""
+        """Whether missing entries may have to be replaced by the mean."""
         return self.missing == "mean" and self.source.dtype.kind == "f"
 
     @property
@@ -167,28 +177,24 @@ class Matrix:
 
     @property
     def merges_means(self) -> bool:
-        """Whether tiles are centred by means of a part of the samples only."""
+        """Whether tiles are centred by the means of some samples."""
         return self.axis == 0 and self.scaling is None
-
-    def with_scaling(self, scaling: Scaling) -> Matrix:
-        """Return the same matrix with its centre and scale known."""
-        return replace(self, scaling=scaling)
 
     def tiles(
         self, start: int, stop: int, length: int, check: bool, entries: bool = False, exact: bool = False
     ) -> Iterator[Tile]:
-        """Yield the tiles of one partition, each valid until the next; count defects where `check` is set.
+        """Yield the tiles of one partition, each valid until the next; with `check`, count defects.
 
-        With `entries` they come with their missing entries, for a matrix whose scaling is known and uses all features.
-        With `exact` they come part by part in float64, and are complete once the last part was taken.
+        With `entries` tiles have their missing entries; the scaling must be known and use all features. With `exact`
+        tiles are available part by part in float64, and complete after the last part.
         """
         if self.axis == 1 and self.source.packed:
             yield from self._packed_tiles(start, stop, length, entries, exact)
             return
         for slab_start in range(start, stop, self.slab_length):
             slab_stop = min(slab_start + self.slab_length, stop)
-            whole, part = slice(0, self.n_full), slice(slab_start, slab_stop)
-            slab, n_bytes = self.source.read(*((part, whole) if self.axis == 0 else (whole, part)))
+            full, part = slice(0, self.n_full), slice(slab_start, slab_stop)
+            slab, n_bytes = self.source.read(*((part, full) if self.axis == 0 else (full, part)))
             for i in range(0, slab_stop - slab_start, length):
                 j = min(i + length, slab_stop - slab_start)
                 raw = slab[i:j] if self.axis == 0 else slab[:, i:j]
@@ -196,7 +202,7 @@ class Matrix:
                 n_bytes = 0
 
     def _tile(self, raw: Array, start: int, n_bytes: int, check: bool, with_entries: bool, exact: bool) -> Tile:
-        """Return the tile of some of the values that were read."""
+        """Return the tile of some values of a slab."""
         columns = slice(0, raw.shape[1]) if self.axis == 0 else slice(start, start + raw.shape[1])
         may_miss = self.source.dtype.kind == "f" and (check or self.missing == "mean")
         T = scratch_like("tile", raw, self.dtype)
@@ -206,22 +212,27 @@ class Matrix:
         else:
             scaling = self.scaling.take(columns)
             missing, entries = self._scaled(raw, T, scaling, may_miss, with_entries)
-        defects, of_samples = None, None
-        if missing and (check or self.missing == "error"):
-            defects = Defects.of(raw, (start, 0) if self.axis == 0 else (0, start))
+        of_samples: Any = 0
+        defects = self._defects(raw, start) if missing and (check or self.missing == "error") else Defects()
         if self.axis == 1:
-            of_samples = None if moments is None or self.filter is None else np.isnan(raw).sum(axis=1)
+            every = raw
             raw, T, scaling = _only_used(raw, T, scaling)
+            if moments is not None and self.filter is not None:
+                of_samples = np.stack([np.isnan(part).sum(axis=1) for part in (every, raw)])
         if exact and parts is None:
             parts = centred_parts(raw, T, scaling.mean, scale=scaling.scale, missing=missing, whole_rows=self.axis == 0)
         tile = Tile(start, T, moments, defects, n_bytes, of_samples, entries, parts)
         return tile if self.axis == 0 else tile.transposed()
 
+    def _defects(self, raw: Array, start: int) -> Defects:
+        """Return the missing values of a tile."""
+        return Defects.of(raw, (start, 0) if self.axis == 0 else (0, start))
+
     def _scaled(
         self, raw: Array, T: Array, scaling: Scaling, may_miss: bool, with_entries: bool
     ) -> tuple[bool, MissingEntries | None]:
-        """Write a tile whose scaling is known; return whether entries are missing, and a list of them if asked for."""
-        scaling.apply(T, raw, slice(None))
+        """Write a tile whose scaling is known; return whether entries are missing, and which, with `with_entries`."""
+        scaling.apply(T, raw)
         missing = may_miss and not np.isfinite(T.sum())
         if missing and with_entries:
             return missing, MissingEntries.taken(T if self.axis == 0 else T.T)
@@ -234,8 +245,8 @@ class Matrix:
     ) -> tuple[Moments, Scaling, bool, Parts | None]:
         """Centre a tile by its own means; cut along features, also scale it.
 
-        Returns its moments, its scaling, whether entries are missing, and the parts of T that are still to be centred,
-        for a statistic to take in float64. The sums of squares are complete after the last of these.
+        Returns its moments, its scaling, whether entries are missing, and, with `exact`, an iterator that centres T
+        part by part in float64. The sums of squares are complete after the last part.
         """
         T[:] = raw
         moments = own_means(T)
@@ -248,9 +259,9 @@ class Matrix:
         for _ in parts:
             pass
         if self.used is not None:
-            # From the values again: far from the mean of all, those of the samples used have lost digits.
+            # From the values again: centred by the mean of all, samples that are far from it have lost digits.
             own = moments.mean + self.used.astype(T.dtype) @ T / self.used.sum()
-            Scaling(own).apply(T, raw, slice(None))
+            Scaling(own).apply(T, raw)
             moments = replace(moments, mean=own)
         scale = None
         if self.axis == 1:
@@ -261,29 +272,34 @@ class Matrix:
         return moments, Scaling(moments.mean, scale), missing, None
 
     def _packed_tiles(self, start: int, stop: int, length: int, with_entries: bool, with_exact: bool) -> Iterator[Tile]:
-        """Yield tiles made straight from packed genotypes: each code has its value, a missing call the mean's, zero."""
-        # numba takes a moment to load, and other sources do without it.
-        from streampca.sources.packed import DOSAGES, MISSING_CODE, count_codes, count_missing, decode, list_missing
-
+        """Yield tiles decoded directly from packed genotypes: each code has a value; that of a missing call is zero."""
+        # Lists of missing entries are for EM, whose loops are compiled.
+        loops = packed_loops(self.source.small and not with_entries)
         n_samples = self.source.shape[0]
         for slab_start in range(start, stop, self.slab_length):
             slab_stop = min(slab_start + self.slab_length, stop)
             packed, n_bytes = self.source.read_packed(slab_start, slab_stop)
-            moments, defects, missing = None, None, None
+            # Of the slab; its first tile has them.
+            known: dict[str, Any] = {"n_bytes": n_bytes}
             if self.scaling is None:
-                moments = moments_of_codes(count_codes(packed, n_samples))
+                moments = moments_of_codes(loops.count_codes(packed, n_samples))
                 scaling = Scaling(moments.mean, scale_of(moments, self.scale, n_samples, self.filter))
-                missing = np.zeros(n_samples, np.int64)
-                gappy = moments.missing > 0
-                count_missing(packed if gappy.all() else packed[gappy], missing)
-                if self.missing == "error" and gappy.any():
-                    sample = int((missing > 0).argmax())
+                missing, incomplete = np.zeros((2, n_samples), np.int64), moments.missing > 0
+                known |= {"moments": moments, "missing": missing}
+                loops.count_missing(packed if incomplete.all() else packed[incomplete], missing[0])
+                used = incomplete & (True if scaling.scale is None else np.isfinite(scaling.scale))
+                if (used == incomplete).all():
+                    missing[1] = missing[0]
+                else:
+                    loops.count_missing(packed[used], missing[1])
+                if self.missing == "error" and incomplete.any():
+                    sample = int((missing[0] > 0).argmax())
                     codes = packed[:, sample // 4] >> 2 * (sample % 4) & 3
-                    first = (sample, slab_start + int((codes == MISSING_CODE).argmax()))
-                    defects = Defects(int(moments.missing.sum()), 0, first)
+                    first = (sample, slab_start + int((codes == loops.MISSING_CODE).argmax()))
+                    known["defects"] = Defects(int(moments.missing.sum()), 0, first)
             else:
                 scaling = self.scaling.take(slice(slab_start, slab_stop))
-            values = scaling.table(DOSAGES)
+            values = scaling.table(loops.DOSAGES)
             if scaling.scale is not None and np.isinf(scaling.scale).any():
                 used = np.isfinite(scaling.scale)
                 packed, values = packed[used], values[used]
@@ -291,11 +307,14 @@ class Matrix:
             for i in range(0, max(1, len(packed)), length):
                 part = packed[i : i + length]
                 A = scratch("tile", (len(part), n_samples), self.dtype)
-                decode(part, table[i : i + length], A)
-                entries = MissingEntries(*list_missing(part, n_samples), len(part)) if with_entries else None
-                exact = _exact_calls(part, values[i : i + length], n_samples) if with_exact else None
-                yield Tile(slab_start + i, A, moments, defects, n_bytes, missing, entries, exact)
-                moments, defects, n_bytes, missing = None, None, 0, None
+                loops.decode(part, table[i : i + length], A)
+                entries = None
+                if with_entries:
+                    starts, rows = loops.list_missing(part, n_samples)
+                    entries = MissingEntries(starts, rows, len(part))
+                exact = _exact_calls(loops, part, values[i : i + length], n_samples) if with_exact else None
+                yield Tile(slab_start + i, A, entries=entries, exact=exact, **known)
+                known = {}
 
 
 def _only_used(raw: Array, T: Array, scaling: Scaling) -> tuple[Array, Array, Scaling]:
@@ -306,28 +325,25 @@ def _only_used(raw: Array, T: Array, scaling: Scaling) -> tuple[Array, Array, Sc
     return raw[:, used], T[:, used], scaling.take(used)
 
 
-def _exact_calls(packed: Array, values: Array, n_samples: int) -> Parts:
+def _exact_calls(loops: Any, packed: Array, values: Array, n_samples: int) -> Parts:
     """Yield a tile of packed genotypes in float64, a few samples at a time."""
-    # numba is slow to load, and other sources do without it.
-    from streampca.sources.packed import decode
-
     # A byte holds four calls.
     step = max(MIN_EXACT_LENGTH, EXACT_SIZE // max(1, len(packed)) // 32 * 32)
     for start in range(0, n_samples, step):
         stop = min(start + step, n_samples)
         chosen = np.ascontiguousarray(packed[:, start // 4 : -(-stop // 4)])
         A = scratch("exact", (len(chosen), stop - start), np.float64)
-        decode(chosen, values, A)
+        loops.decode(chosen, values, A)
         yield slice(0, len(chosen)), slice(start, stop), A
 
 
 def feature_tile_length(length: int, d: int, itemsize: int) -> int:
-    """Return the number of samples of a tile, at most `wanted`: wide samples set the limit."""
+    """Return the number of samples of a tile: `length`, or fewer if samples have many features."""
     return min(length, max(MIN_TILE_LENGTH, LARGE_TILE_BYTES // (d * itemsize)))
 
 
 class FeatureMap(Protocol):
-    """What makes features of samples: F (t x m) of a tile A (t x d)."""
+    """A map from samples to features: F (t x m) of a tile A (t x d)."""
 
     @property
     def n_features(self) -> int:
@@ -339,9 +355,9 @@ class FeatureMap(Protocol):
 
 @dataclass(frozen=True)
 class FeatureMatrix(Matrix):
-    """Features of samples as a matrix: each tile of `inputs`, cut along samples, goes through a map.
+    """Features of samples as a matrix: a map is applied to each tile of `inputs`, cut along samples.
 
-    The scaling is that of the features; samples are scaled, and missing values filled, by that of the inputs.
+    The scaling is that of the features; samples are scaled, and missing values replaced, by that of the inputs.
     """
 
     inputs: Matrix = field(kw_only=True)
@@ -389,7 +405,7 @@ class FeatureMatrix(Matrix):
 
 
 def moments_of_codes(counts: Array) -> Moments:
-    """Return the moments of each variant from how often each code of a genotype occurs (t x 4); exact."""
+    """Return the exact moments of each variant from the count of each genotype code (t x 4)."""
     two, missing, one, none = counts.T
     called = two + one + none
     mean = (2 * two + one) / np.maximum(called, 1)

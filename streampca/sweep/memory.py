@@ -1,4 +1,4 @@
-"""Memory of sweeps: declared by what allocates it, added up here, compared with the limit before any data are read.
+"""Memory of sweeps: declared where it is allocated, added up here, compared with the limit before data are read.
 
     peak = process + max(driver + threads (task + partial) + waiting partial, after)
 
@@ -9,7 +9,7 @@
     after     arrays of the driver once the sweeps are done
 
 `plan_sweeps` chooses partitions, threads and how much decoded data to keep for later sweeps. A plan is a function of
-the source's shape, chunks and type, the declared needs and the budget: never of what the process holds at that moment.
+the source's shape, chunks and type, the declared needs and the budget, never of the memory that the process uses.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from dask.utils import parse_bytes
 
 from streampca.errors import InputError, MemoryLimitError
 from streampca.progress import Progress, silent
+from streampca.progress import show_bytes as show_bytes
 from streampca.sources import Source
 from streampca.sources.base import Cut as Cut
 from streampca.sources.wrappers import Cached
@@ -45,6 +46,11 @@ COMMAND_BASELINE = 112 << 20
 RESULT_BASELINE = 160 << 20
 # Copies of a block that Zarr makes to encode and compress it.
 WRITE_COPIES = 3
+# Matplotlib and its fonts.
+DRAWING_BYTES = 100 << 20
+# Copies of the numbers of a result, as float64, that a table or a page takes; and bytes of a label as text.
+VIEW_COPIES = 4
+TEXT_BYTES = 200
 # The compiled loops over missing values, with numba, when they are compiled for the first time.
 NUMBA_BYTES = 150 << 20
 
@@ -62,14 +68,6 @@ def memory_limit(memory: str | int | float | None) -> int:
     return limit
 
 
-def show_bytes(n_bytes: float) -> str:
-    """Return an amount in readable units: 1.6 GB."""
-    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if n_bytes >= size:
-            return f"{n_bytes / size:.3g} {unit}"
-    return f"{n_bytes:.0f} B"
-
-
 def thread_count() -> int:
     """Return the number of threads: as Dask is configured, or the cores that this process may use."""
     return int(dask.config.get("num_workers", None) or CPU_COUNT)
@@ -81,10 +79,9 @@ class Budget:
 
     Attributes
     ----------
-    limit : bytes of the process: of a shell command all of it, in Python what streampca adds, with several processes
-        each of them.
+    limit : bytes: of a shell command in all; in Python, of what streampca adds; with several processes, of each.
     baseline : bytes of the limit that a shell command takes before it reads data; 0 in Python.
-    threads : tasks at a time, at most.
+    threads : largest number of tasks at a time.
     """
 
     limit: int
@@ -93,13 +90,13 @@ class Budget:
 
     @classmethod
     def of(cls, memory: Budget | str | int | float | None, baseline: int = 0) -> Budget:
-        """Return the budget of a memory limit as users write it; a budget stays as it is."""
+        """Return the budget of a memory limit as users write it; a budget is returned as it is."""
         return memory if isinstance(memory, Budget) else cls(memory_limit(memory), baseline)
 
 
 @dataclass(frozen=True)
 class Needs:
-    """Bytes that sweeps along one axis allocate, next to what reading takes; declared where they are allocated.
+    """Bytes that sweeps along one axis allocate, in addition to reading.
 
     Attributes
     ----------
@@ -108,10 +105,10 @@ class Needs:
     row : of a task for each row of its partition.
     partial : returned by a task.
     driver : arrays of the driver during the sweeps.
-    after : arrays of the driver when sweeps are done and the arrays of the solver are freed.
+    after : arrays of the driver after the sweeps, when the arrays of the solver are freed.
     held : from the beginning to the end, such as tables of the samples.
     libraries : of libraries loaded for this work.
-    widening : size of a tile relative to the values read; partitions are that much shorter.
+    widening : size of a tile relative to the values read; partitions are shorter by this factor.
     """
 
     axis: int
@@ -127,7 +124,7 @@ class Needs:
 
 @dataclass(frozen=True)
 class Footprint:
-    """Bytes at the peak: process, driver, each task, each partial, and how many partials wait; see the module."""
+    """Bytes at the peak: process, driver, each task, each partial; and the number of partials waiting to be merged."""
 
     process: int
     driver: int
@@ -137,13 +134,13 @@ class Footprint:
     after: int = 0
 
     def peak(self, threads: int) -> int:
-        """Resident size with this many tasks at a time."""
+        """Return the resident size with this many tasks at a time."""
         during = self.driver + threads * (self.task + self.partial) + self.waiting * self.partial
         return self.process + max(during, self.after)
 
 
 def footprint(source: Source, needs: Needs, budget: Budget) -> tuple[Cut, Footprint]:
-    """Cut the source, and add up what its sweeps hold."""
+    """Cut the source, and add up the memory of its sweeps."""
     cut = source.cut(needs.axis, needs.partial, needs.widening)
     longest = max(stop - start for start, stop in cut.partitions)
     libraries = max(needs.libraries, source.library_bytes)
@@ -183,7 +180,7 @@ class SweepPlan:
 
         Parameters
         ----------
-        scaling : centre and scale, of features that are all used; None to learn them, and to apply the filter.
+        scaling : centre and scale if all features are used; None to compute them, and to apply the filter.
         """
         return Matrix(
             Cached(source, self.resident_bytes) if self.resident_bytes else source, self.cut.axis, self.dtype, missing,
@@ -209,9 +206,9 @@ def plan_sweeps(
     ----------
     needs : of the work; of several, those with the smallest peak are planned.
     what : the work, for the message.
-    sweeps : reads of all data. If there are several, decoded data are kept in the memory that is left.
-    threads : tasks at a time, at most, if fewer than the budget allows.
-    dtype : of the tiles; that of the source unless given.
+    sweeps : reads of all data. If there are several, decoded data are kept in the remaining memory.
+    threads : largest number of tasks at a time, if fewer than the budget allows.
+    dtype : of the tiles; that of the source by default.
     """
     each = [footprint(source, one, budget) for one in ([needs] if isinstance(needs, Needs) else needs)]
     cut, need = min(each, key=lambda one: one[1].peak(1))
@@ -221,7 +218,7 @@ def plan_sweeps(
     return SweepPlan(cut, count, need, peak + kept, budget.limit, kept, dtype or tile_dtype(source.dtype))
 
 
-def plan_stages(*stages: Callable[[], SweepPlan]) -> list[Any]:
+def plan_stages(*stages: Callable[[], Any]) -> list[Any]:
     """Make the plans of all stages of a run; if some do not fit, raise the error of the one that needs the most."""
     plans, errors = [], []
     for stage in stages:
@@ -234,15 +231,21 @@ def plan_stages(*stages: Callable[[], SweepPlan]) -> list[Any]:
     return plans
 
 
-def threads_that_fit(need: Footprint, limit: int, wanted: int, what: str) -> int:
-    """Return how many tasks fit at a time; raise `MemoryLimitError` if not even one does."""
+def check_fits(needed: int, budget: Budget, what: str, libraries: int = 0) -> None:
+    """Raise `MemoryLimitError` if work that needs this many bytes, without sweeps, does not fit the budget."""
+    process = budget.baseline + PROCESS_RESERVE + libraries
+    threads_that_fit(Footprint(process, needed, 0, 0, 0), budget.limit, 1, what)
+
+
+def threads_that_fit(need: Footprint, limit: int, most: int, what: str) -> int:
+    """Return how many tasks, up to `most`, fit at a time; raise `MemoryLimitError` if not even one does."""
     if need.peak(1) > limit:
         raise MemoryLimitError(
             f"{what} needs at least {math.ceil(need.peak(1) / 1e6)} MB of memory, {show_bytes(limit)} is allowed: "
-            f"raise the limit to {math.ceil(need.peak(1) / 1e7) * 10}MB or more",
+            f"use memory_limit='{math.ceil(need.peak(1) / 1e7) * 10}MB' or more",
             need.peak(1),
         )
-    threads = wanted
+    threads = most
     while need.peak(threads) > limit:
         threads -= 1
     return threads

@@ -1,6 +1,6 @@
 """The tree that merges the partials of a sweep, and the state of its nodes.
 
-A range of partitions is split at the largest power of two below its length. Any node stands for all work below it.
+A range of partitions is split at the largest power of two below its length. A node contains all work below it.
 """
 
 from __future__ import annotations
@@ -53,36 +53,28 @@ def same_form(model: Any, value: Any) -> bool:
     return True
 
 
-def is_node(span: Span, count: int) -> bool:
-    """Whether a range of partitions is a node of the tree."""
-    a, b = 0, count
-    while (a, b) != span and b - a > 1:
-        middle = middle_of(a, b)
-        a, b = (a, middle) if span[1] <= middle else (middle, b)
-    return (a, b) == span
-
-
-def middle_of(a: int, b: int) -> int:
-    """Return where a range of partitions is split: the left part is the largest power of two below its length."""
-    return a + (1 << ((b - a - 1).bit_length() - 1))
-
-
 def halves_of(span: Span) -> tuple[Span, ...]:
-    """Return the two ranges that make up one; none for a single partition."""
+    """Return the two halves of a range of partitions; none for a single partition.
+
+    The left half is the largest power of two below its length.
+    """
     a, b = span
-    return ((a, middle_of(a, b)), (middle_of(a, b), b)) if b - a > 1 else ()
+    middle = a + (1 << (b - a - 1).bit_length() >> 1)
+    return ((a, middle), (middle, b)) if b - a > 1 else ()
+
+
+def path_to(span: Span, count: int) -> list[Span]:
+    """Return the nodes from the root of `count` partitions down to a range; it ends at another one if it is no node."""
+    path = [(0, count)]
+    while path[-1] != span and (halves := halves_of(path[-1])):
+        path.append(halves[0] if span[1] <= halves[0][1] else halves[1])
+    return path
 
 
 def parent_of(span: Span, count: int) -> Span | None:
-    """Return the range that this one is half of; None for all partitions."""
-    a, b = 0, count
-    while (a, b) != span:
-        middle = middle_of(a, b)
-        inner = (a, middle) if span[1] <= middle else (middle, b)
-        if inner == span:
-            return a, b
-        a, b = inner
-    return None
+    """Return the range that this node is half of; None for the root."""
+    path = path_to(span, count)
+    return path[-2] if len(path) > 1 else None
 
 
 @dataclass
@@ -96,7 +88,8 @@ class Nodes:
     ----------
     count, merge : number of partitions, and the function that merges two partials.
     live : nodes that are done.
-    records, before : of the sweep in the checkpoint, and seconds of earlier runs.
+    records : of the sweep in the checkpoint.
+    before : seconds of earlier runs.
     flush : called before nodes are saved.
     to_do : nodes of the graph, children first: those that share no partition with nodes on record.
     """
@@ -128,7 +121,7 @@ class Nodes:
     @property
     def due(self) -> bool:
         """Whether it is time to save."""
-        return self.records is not None and self.records.due
+        return self.records is not None and self.records.checkpoint.due
 
     def _apart(self, span: Span) -> list[Span]:
         """Return the nodes within a range that share no partition with a node that is done, children first."""
@@ -138,7 +131,7 @@ class Nodes:
             return []
         if b - a == 1:
             return [span]
-        below = self._apart((a, middle_of(a, b))) + self._apart((middle_of(a, b), b))
+        below = [node for half in halves_of(span) for node in self._apart(half)]
         return below if inside else [*below, span]
 
     def add(self, span: Span, value: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""The missing entries of a tile, as lists, and sums over them: what exact models of incomplete data are made of."""
+"""The missing entries of a tile as lists, and sums over them, for exact models of incomplete data."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def loops() -> Any:
 class MissingEntries:
     """Missing entries of a tile A (t x N), column by column: those of column j are in rows[starts[j] : starts[j + 1]].
 
-    The sums run along the columns, of which there are many, so that what belongs to one of them is fetched once.
+    Sums run along the columns, of which there are many: the data of each column are loaded once.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class MissingEntries:
 
     @classmethod
     def taken(cls, A: Array) -> MissingEntries:
-        """List the NaN of a tile, and set them to zero."""
+        """List the NaN of a tile, and replace them by zero."""
         starts, rows = loops().take_missing(A, abs(A.strides[0]) < abs(A.strides[1]))
         return cls(starts, rows, len(A))
 
@@ -48,7 +48,7 @@ class MissingEntries:
 
     @property
     def of_each_row(self) -> Array:
-        """Missing entries of each row."""
+        """Number of missing entries of each row."""
         return np.bincount(self.rows, minlength=self.n_rows)
 
     def sums_of_rows(self, full: Array) -> Array:

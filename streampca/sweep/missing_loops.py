@@ -1,18 +1,18 @@
-"""Loops that NumPy has no form for, compiled; they run free of Python's lock."""
+"""Compiled loops over missing entries, which NumPy cannot express; they release the global interpreter lock."""
 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from streampca._typing import Array
+from streampca.sources.compiled import compiled
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def take_missing(A: Array, by_column: bool) -> tuple[Array, Array]:  # pragma: no cover - compiled
-    """Set NaN to zero; returns the rows that had it, column by column, and where these begin.
+    """Replace NaN by zero; return where the entries of each column begin, and the row of each entry.
 
-    Goes through memory in its order: by_column, if that is how A lies there.
+    The loops follow the order of memory: `by_column` if A is stored by column.
     """
     n_rows, n_columns = A.shape
     starts = np.zeros(n_columns + 1, np.int64)
@@ -35,9 +35,9 @@ def take_missing(A: Array, by_column: bool) -> tuple[Array, Array]:  # pragma: n
     return starts, rows
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def add_to_rows(starts: Array, rows: Array, full: Array, out: Array) -> None:  # pragma: no cover - compiled
-    """Add each row of full (N x p) to the rows of out that are listed for it: in the order of full, which is large."""
+    """Add each row of full (N x p) to its listed rows of out, in the order of full, which is large."""
     for j in range(full.shape[0]):
         for q in range(starts[j], starts[j + 1]):
             i = rows[q]
@@ -45,9 +45,9 @@ def add_to_rows(starts: Array, rows: Array, full: Array, out: Array) -> None:  #
                 out[i, c] += full[j, c]
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def add_from_rows(starts: Array, rows: Array, values: Array, out: Array) -> None:  # pragma: no cover - compiled
-    """Add to each row of out (N x p) the rows of values that are listed for it: in the order of out, which is large."""
+    """Add to each row of out (N x p) its listed rows of values, in the order of out, which is large."""
     for j in range(out.shape[0]):
         for q in range(starts[j], starts[j + 1]):
             i = rows[q]
@@ -55,29 +55,29 @@ def add_from_rows(starts: Array, rows: Array, values: Array, out: Array) -> None
                 out[j, c] += values[i, c]
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _factor(L: Array, size: int) -> float:  # pragma: no cover - compiled
-    """Replace the lower triangle of a symmetric matrix by its Cholesky factor; returns the logarithm of its diagonal.
+    """Replace the lower triangle of a symmetric matrix by its Cholesky factor; return the sum of logs of its diagonal.
 
-    A pivot that rounding has made nothing counts as so little of its diagonal entry.
+    Pivots are at least 1e-15 of the diagonal entry, so that rounding cannot make them zero.
     """
     logarithms = 0.0
     for i in range(size):
-        whole = L[i, i]
+        diagonal = L[i, i]
         for j in range(i):
             left = L[i, j]
             for c in range(j):
                 left -= L[i, c] * L[j, c]
             L[i, j] = left / L[j, j]
-        pivot = whole
+        pivot = diagonal
         for c in range(i):
             pivot -= L[i, c] * L[i, c]
-        L[i, i] = np.sqrt(max(pivot, 1e-15 * whole))
+        L[i, i] = np.sqrt(max(pivot, 1e-15 * diagonal))
         logarithms += np.log(L[i, i])
     return logarithms
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def posteriors(
     left: Array, products: Array, common: float, mean: Array, covariance: Array, terms: Array
 ) -> None:  # pragma: no cover - compiled
@@ -85,9 +85,9 @@ def posteriors(
 
     Parameters
     ----------
-    left : (t, >= (k + 1) (k + 2) / 2) sums of w~ w~' over what is observed, packed.
+    left : (t, >= (k + 1) (k + 2) / 2) sums of w~ w~' over the observed features, packed.
     products : (t, >= k) sums of w x.
-    common : what is added to the diagonal of M.
+    common : added to the diagonal of M.
     """
     k = mean.shape[1]
     L = np.zeros((k, k))
@@ -131,9 +131,9 @@ def posteriors(
         terms[n] = square / common - logdet
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def regressions(left: Array, products: Array, out: Array) -> None:  # pragma: no cover - compiled
-    """Solve the M-step of each row: S y = products, S packed in `left`, whose last entry counts the values observed."""
+    """Solve the M-step of each row: S y = products, S packed in `left`, whose last entry is the number of values."""
     size = out.shape[1]
     L = np.zeros((size, size))
     for n in range(out.shape[0]):

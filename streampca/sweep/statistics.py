@@ -1,10 +1,10 @@
-"""Statistics of a tall pile of rows that merge exactly: moments, scatter, block products, projections.
+"""Statistics of rows that merge exactly: moments, scatter, block products, projections.
 
 Everything here is plain NumPy. The rows are those of A (t x N): samples when the matrix is cut along samples, features
 when it is cut along features, so that one `Scatter` is the covariance of the one case and the Gram matrix of the other.
 
 A statistic has a true zero, `update` (adds the rows of one tile to a value in place) and `combine` (a new value from
-two). Rows about a mean that is not known yet are taken about those of parts; the difference is a row of its own.
+two). If the mean is not known yet, rows are centred by the means of parts; differences of means are additional rows.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from streampca.sources.scratch import scratch, scratch_like
 # Target size of one tile of a block product: near the L2 cache, and long enough for the BLAS to run at speed.
 TILE_BYTES = 2 << 20
 MIN_TILE_LENGTH = 64
-# Rows worth having even where the tile then outgrows that cache: adding N x b sums costs little beside their product.
+# Rows of a tile even if it exceeds that cache: adding N x b sums then costs little relative to their product.
 GOOD_TILE_LENGTH = 128
 LARGE_TILE_BYTES = 12 << 20
-# A tile of the scatter is long, so that adding N x N float64 sums costs little beside the product itself.
+# A tile of the scatter is long, so that adding N x N float64 sums costs little relative to the product.
 SCATTER_TILE_LENGTH = 2048
 # Size of a strip of columns that is centred at a time, in float64: it stays in the cache.
 CENTRE_BYTES = 1 << 19
 # Width of the strips in which a scatter is summed: bounds the temporary of one product.
 STRIP = 1024
-# OpenBLAS names these kernels so; with them, products of up to 10^6 multiplications take 10 to 50% less time.
+# Kernels of OpenBLAS with which products of up to 10^6 multiplications take 10 to 50% less time.
 AVX512 = ("SkylakeX", "Cooperlake", "SapphireRapids")
 SMALL_PRODUCT = 10**6
 
-# Parts of a matrix: rows, columns, and the part itself.
+# Parts of a matrix: rows, columns, values.
 Parts = Iterator[tuple[slice, slice, Array]]
 
 
 @dataclass(frozen=True)
 class Moments:
-    """Count, mean and sum of squared deviations (M2) of each feature, and how many of its values are missing."""
+    """Count, mean and sum of squared deviations (M2) of each feature, and its number of missing values."""
 
     count: Array
     mean: Array
@@ -52,16 +52,16 @@ class Moments:
     @classmethod
     def zero(cls, n_features: int) -> Moments:
         """Moments of no samples."""
-        whole, real = np.zeros(n_features, np.int64), np.zeros(n_features)
-        return cls(whole, real, real.copy(), whole.copy())
+        count, mean = np.zeros(n_features, np.int64), np.zeros(n_features)
+        return cls(count, mean, mean.copy(), count.copy())
 
     @classmethod
     def concatenate(cls, parts: list[Moments]) -> Moments:
         """Join the moments of disjoint sets of features."""
-        return cls(*(np.concatenate([getattr(p, f) for p in parts]) for f in ("count", "mean", "m2", "missing")))
+        return cls(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(cls)))
 
     def variance(self, n_samples: int) -> Array:
-        """M2 / (n_samples - 1): the variance of each feature when missing values stand at the mean."""
+        """M2 / (n_samples - 1): the variance of each feature with missing values at the mean."""
         return self.m2 / (n_samples - 1)
 
 
@@ -97,11 +97,11 @@ def centre_by_own_mean(raw: Array, T: Array, *, missing: bool = False) -> Moment
 
 
 def own_means(T: Array, *, missing: bool = False) -> Moments:
-    """Return the moments of the columns of T, all but the sums of squares, which are zero.
+    """Return count, mean and missing values of the columns of T; the sums of squares are zero.
 
-    Sums are float64 whatever the type of T: scales and the total variance must not carry the rounding of the tile. In
-    float64 the first value is subtracted before the mean is formed: a mean 10^6 times the deviation then costs no
-    digits, and a constant column comes out exactly zero. Float64 sums of float32 values need no such care.
+    Sums are float64 for any type of T: scales and the total variance must not carry the rounding of the tile. Of
+    float64 values the first is subtracted before the mean is formed: a mean 10^6 times the deviation then costs no
+    digits, and a constant column is exactly zero. Float64 sums of float32 values do not need this.
     """
     n_rows, n_features = T.shape
     moments = Moments.zero(n_features)
@@ -133,7 +133,7 @@ def centred_parts(
     raw : values of the columns of T; may be T itself.
     m2 : sums of squared deviations, to which those of raw are added.
     missing : whether NaN become zero.
-    whole_rows : whether parts are whole rows, also where T is stored by column.
+    whole_rows : whether parts are complete rows, even if T is stored by column.
     """
     for rows, columns in _cached_parts(T, whole_rows):
         part = T[rows, columns]
@@ -180,29 +180,29 @@ def subtract(raw: Array, mean: Array, out: Array, missing: bool = False) -> None
 
 
 def between_means(a: Moments, b: Moments) -> Array:
-    """Return the one row whose scatter is the term between two means, sqrt(n_a n_b / n) (mean_b - mean_a).
+    """Return the row sqrt(n_a n_b / n) (mean_b - mean_a), whose scatter is the term between two means.
 
-    A statistic of rows about their mean is the sum of those of two parts about theirs, and that of this row.
+    The scatter of rows about their mean is that of two parts about their own means, plus that of this row.
     """
     n_a, n_b = int((a.count + a.missing)[0]), int((b.count + b.missing)[0])
     return np.asarray(np.sqrt(n_a * n_b / (n_a + n_b)) * (b.mean - a.mean))[None, :]
 
 
 class Statistic:
-    """What one sweep computes: a value with a true zero, and sums that merge by `+`.
+    """What one sweep computes: a value with a true zero that is updated by tiles and merged.
 
     Attributes
     ----------
     wants_missing : whether `update` gets the missing entries of the tile, which are zero in it, as one more argument.
     wants_exact : whether it also gets the tile part by part in float64, before rounding to the type of the tile. The
-        tile is complete once the last part was taken.
+        tile is complete after the last part.
     """
 
     wants_missing: bool = False
     wants_exact: bool = False
 
     def tile_length(self, n_full: int, itemsize: int) -> int:
-        """Rows of A that one update should get: a tile of about TILE_BYTES, a multiple of 8."""
+        """Return the number of rows of A in a tile: about TILE_BYTES, a multiple of 8."""
         row = n_full * itemsize
         fits = max(TILE_BYTES // row, min(GOOD_TILE_LENGTH, LARGE_TILE_BYTES // row)) // 8 * 8
         return int(np.clip(fits, MIN_TILE_LENGTH, SCATTER_TILE_LENGTH))
@@ -212,15 +212,15 @@ class Statistic:
         raise NotImplementedError
 
     def update(self, value: Any, A: Array, start: int) -> None:
-        """Add the rows of A, which start at row `start` of the whole, to value in place."""
+        """Add the rows of A, the first of which is row `start` of the block axis, to value in place."""
         raise NotImplementedError
 
     def combine(self, a: Any, b: Any) -> Any:
-        """Merge the values of two disjoint sets of rows, a before b."""
-        return a + b
+        """Merge the values of two disjoint sets of rows, a before b: sums are added, lists joined, tuples merged."""
+        return tuple(map(self.combine, a, b)) if isinstance(a, tuple) else a + b
 
     def finish(self, value: Any, start: int) -> Any:
-        """Return what a partition, whose rows start at `start`, hands on."""
+        """Return the value of a partition that begins at row `start`, as it is merged."""
         return value
 
 
@@ -234,7 +234,7 @@ class Summed:
 
 
 class NoStatistic(Statistic):
-    """Nothing beside the moments that the first sweep collects."""
+    """Nothing but the moments that the first sweep collects."""
 
     def zero(self, n_full: int) -> int:
         return 0
@@ -272,7 +272,7 @@ def symmetric(lower: Array) -> Array:
 
 @cache
 def _multiplies_small_matrices() -> bool:
-    """Whether the BLAS has kernels for small matrices, which do not pack their operands: OpenBLAS with AVX-512."""
+    """Whether the BLAS has kernels for small matrices, which do not pack operands: OpenBLAS with AVX-512."""
     return any(library.get("architecture") in AVX512 for library in threadpool_info())
 
 
@@ -304,7 +304,10 @@ def add_product(total: Array, Y: Array, A: Array) -> None:
 
 @dataclass(frozen=True)
 class Product(Statistic):
-    """A'(A Q) for a thin block Q (N x b): one step of block power iteration. Lies by column: (A Q)'A is faster."""
+    """A'(A Q) for a thin block Q (N x b): one step of block power iteration.
+
+    The value is stored by column, because (A Q)'A is faster.
+    """
 
     Q: Array
 
@@ -318,7 +321,7 @@ class Product(Statistic):
 
 @dataclass(frozen=True)
 class ProductAndRows(Statistic):
-    """A'(A Q), and beside it the rows of A Q in order, as a list of pieces."""
+    """A'(A Q), and the rows of A Q in order, as a list of pieces."""
 
     Q: Array
 
@@ -330,10 +333,6 @@ class ProductAndRows(Statistic):
         total, rows = value
         rows.append(product(A, self.Q))
         add_product(total, rows[-1], A)
-
-    def combine(self, a: tuple[Array, list[Array]], b: tuple[Array, list[Array]]) -> tuple[Array, list[Array]]:
-        """Sum the products, and join the rows."""
-        return a[0] + b[0], a[1] + b[1]
 
 
 @dataclass(frozen=True)
@@ -351,14 +350,10 @@ class Probed(Statistic):
         return self.statistic.zero(n_full), np.zeros((n_full, self.G.shape[1]), order="F")
 
     def update(self, value: tuple[Any, Array], A: Array, start: int, exact: Parts | None = None) -> None:
-        """Add the share of this tile to both; parts of the tile in float64 are whole rows."""
+        """Add the products of this tile; parts of the tile in float64 are complete rows."""
         for _, _, B in exact or [(None, None, A)]:
             add_product(value[1], product(B, self.G), B)
         self.statistic.update(value[0], A, start)
-
-    def combine(self, a: tuple[Any, Array], b: tuple[Any, Array]) -> tuple[Any, Array]:
-        """Combine both."""
-        return self.statistic.combine(a[0], b[0]), a[1] + b[1]
 
 
 @dataclass(frozen=True)
@@ -379,7 +374,7 @@ class ProbedRows(Statistic):
     def update(
         self, value: tuple[Any, Array, list[Array], list[Array]], A: Array, start: int, exact: Parts | None = None
     ) -> None:
-        """Add the share of this tile, and append its rows."""
+        """Add the products of this tile, and append its rows."""
         inner, K, products, drawn = value
         # Float32 takes half the memory until the end; these values are exact in both types.
         R = np.random.default_rng([self.seed, start]).standard_normal((len(A), self.G.shape[1]), np.float32)
@@ -387,7 +382,7 @@ class ProbedRows(Statistic):
         transposed = np.ascontiguousarray(R64.T)
         for rows, columns, B in exact or [(slice(None), slice(None), A)]:
             Y[rows] += B @ self.G[columns]
-            # Whichever reads B along its rows is faster.
+            # The form that reads B along its rows is faster.
             if B.flags.f_contiguous:
                 K[columns] += B.T @ R64[rows]
             else:
@@ -396,15 +391,11 @@ class ProbedRows(Statistic):
         drawn.append(R)
         self.statistic.update(inner, A, start)
 
-    def combine(self, a: Any, b: Any) -> Any:
-        """Combine the sums, and join the rows."""
-        return self.statistic.combine(a[0], b[0]), a[1] + b[1], a[2] + b[2], a[3] + b[3]
-
 
 class Pieces(Statistic):
-    """Rows for each row of A, as a list of pieces in order.
+    """One row for each row of A, as a list of pieces in order.
 
-    With a `sink`, the rows of a partition go there as (start, rows), and the value stays empty.
+    A `sink` is called with (start, rows) of each partition, and the value stays empty.
     """
 
     sink: Callable[[int, Array], None] | None = None
@@ -440,7 +431,7 @@ class RowsOf(Pieces):
 
     Parameters
     ----------
-    most : rows of a tile, at most: fewer, where the function needs much memory for each.
+    most : largest number of rows of a tile; small if the function needs much memory for each.
     """
 
     function: Callable[[Array], Array]
@@ -465,6 +456,6 @@ class CrossProduct(Statistic):
         return np.zeros((n_full, self.M.shape[1] + 1))
 
     def update(self, value: Array, A: Array, start: int) -> None:
-        """Add the share of this tile."""
+        """Add the products of this tile."""
         value[:, :-1] += A.T @ self.M[start : start + len(A)]
         value[:, -1] += np.einsum("ij,ij->j", A, A)

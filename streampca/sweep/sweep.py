@@ -34,7 +34,7 @@ from streampca.sources.arrays import BlockSource
 from streampca.sweep.checkpoint import Records, Signature, Span, active_checkpoint
 from streampca.sweep.environment import check_environment, environment
 from streampca.sweep.matrix import Defects, Matrix
-from streampca.sweep.merge_tree import Nodes, Partial, is_node, middle_of, parent_of, same_form
+from streampca.sweep.merge_tree import Nodes, Partial, halves_of, parent_of, path_to, same_form
 from streampca.sweep.statistics import Moments, NoStatistic, Statistic, between_means, combine_moments
 
 
@@ -94,16 +94,16 @@ class _Threads:
             self._pool = None
 
 
-# Tiles whose means are merged at a time: one merge costs as much as a short tile, and each has five numbers a feature.
+# Tiles whose means are merged at a time: a merge costs as much as a short tile; each tile keeps five numbers a feature.
 MERGE_EVERY = 16
-THIN_PARTITIONS = 16  # of a thinned sweep, at least: enough for all threads, few enough to merge quickly
-SECONDS_TO_SAVE = 20.0  # that a stopped run waits for results of its workers
+THIN_PARTITIONS = 16  # least number of partitions of a thinned sweep: enough for all threads, quick to merge
+SECONDS_TO_SAVE = 20.0  # time that a stopped run waits for results of its workers
 
 
 class _Sent:
-    """An object for workers, pickled, and unpickled by each of them once, after a check of the worker's software.
+    """A pickled object for workers; each unpickles it once, after a check of its software.
 
-    Arrays that Dask sends from worker to worker may be unaligned, and NumPy rounds products of these differently.
+    Arrays that Dask sends itself may be unaligned, and NumPy rounds products of these differently.
     """
 
     def __init__(self, content: bytes, software: dict[str, str]):
@@ -150,10 +150,8 @@ def run_partition(
             more = [tile.entries] * statistic.wants_missing + [tile.exact] * statistic.wants_exact
             statistic.update(value, tile.A, tile.start, *more)
             n_bytes += tile.n_bytes
-            if tile.defects is not None:
-                defects += tile.defects
-            if tile.missing is not None:
-                missing = missing + tile.missing
+            defects += tile.defects
+            missing = missing + tile.missing
             if tile.moments is not None:
                 moments.append(tile.moments)
             if matrix.merges_means and len(moments) == MERGE_EVERY:
@@ -209,7 +207,8 @@ class Sweeps:
     note : text next to the progress bar, set by the solver.
     stage : title of these sweeps in the progress; the label of each by default.
     seconds, bytes_read : of the sweeps so far; warm_seconds, of a warm start before them.
-    sample_missing : missing calls of each sample, counted by the first sweep over genotypes.
+    all_missing, sample_missing : missing calls of each sample, of all variants and of those that are used, counted by
+        the first sweep over genotypes.
     """
 
     matrix: Matrix
@@ -220,9 +219,10 @@ class Sweeps:
     seconds: list[float] = field(default_factory=list)
     warm_seconds: float = 0.0
     bytes_read: int = 0
+    all_missing: Any = None
     sample_missing: Any = None
     _threads: _Threads = field(default_factory=_Threads)
-    _looked_at: tuple[Source, str] | None = None
+    _fingerprinted: tuple[Source, str] | None = None
 
     def __enter__(self) -> Sweeps:
         one_blas_thread.__enter__()
@@ -241,7 +241,7 @@ class Sweeps:
     def thinned(self, step: int) -> Sweeps:
         """Return sweeps over one row in `step`; see `thinned_partitions`."""
         parts = thinned_partitions(self.matrix.partitions, step)
-        # Later sweeps read other ranges: these are not worth keeping.
+        # Later sweeps read other ranges, so that decoded data are not kept.
         matrix = replace(self.matrix, partitions=parts, source=self.matrix.source.bare())
         if matrix.filter is not None:
             matrix = replace(matrix, filter=replace(matrix.filter, mind=1.0))
@@ -252,27 +252,28 @@ class Sweeps:
 
         Parameters
         ----------
-        check : count missing and infinite values, and raise if the matrix does not allow them.
+        check : whether to raise for missing and infinite values that the matrix does not allow.
         """
         total, seconds = self._recorded(statistic, label, check or self.matrix.scaling is None)
         self.seconds.append(seconds)
         self.bytes_read += total.n_bytes
-        total.defects.check(self.matrix.missing, self.matrix.source.name)
+        source = self.matrix.source
+        total.defects.check(self.matrix.missing, source.name, (source.samples, source.features))
         if isinstance(total.missing, np.ndarray):
-            self.sample_missing = total.missing
+            self.all_missing, self.sample_missing = total.missing
         if not total.moments:
             return total.value, None
         moments = Moments.concatenate(list(total.moments))
-        whole = self.matrix.axis == 0 or len(moments.mean) == self.matrix.source.shape[1]
-        return total.value, moments if whole else self._placed(moments)
+        complete = self.matrix.axis == 0 or len(moments.mean) == self.matrix.source.shape[1]
+        return total.value, moments if complete else self._placed(moments)
 
     def _placed(self, moments: Moments) -> Moments:
-        """Return the moments of some partitions at their places among all features; the others have no values."""
-        places = np.concatenate([np.arange(start, stop) for start, stop in self.matrix.partitions])
-        whole = Moments.zero(self.matrix.source.shape[1])
-        for name in ("count", "mean", "m2", "missing"):
-            getattr(whole, name)[places] = getattr(moments, name)
-        return whole
+        """Return the moments of the features of some partitions among all features; those of the others are zero."""
+        features = np.concatenate([np.arange(start, stop) for start, stop in self.matrix.partitions])
+        every = Moments.zero(self.matrix.source.shape[1])
+        for f in fields(moments):
+            getattr(every, f.name)[features] = getattr(moments, f.name)
+        return every
 
     def moments(self) -> Moments:
         """Sweep for the moments of the features only."""
@@ -281,10 +282,10 @@ class Sweeps:
         return moments
 
     def _recorded(self, statistic: Statistic, label: str, check: bool) -> tuple[Partial, float]:
-        """Return the result of a sweep and its seconds; what the checkpoint has is not computed again."""
+        """Return the result of a sweep and its seconds; partitions in the checkpoint are not computed again."""
         checkpoint, count = active_checkpoint(), len(self.matrix.partitions)
         records: Records | None = None
-        found: dict[Span, Any] = {}
+        recorded: dict[Span, Any] = {}
         if checkpoint is not None:
             asked = {f.name: getattr(self.matrix, f.name) for f in fields(self.matrix) if f.name != "source"}
             data = self._fingerprint()
@@ -293,23 +294,23 @@ class Sweeps:
             asked |= {"data": data, "label": label, "check": check, "statistic": statistic}
             records = checkpoint.sweep(asked | {"vectors": Signature.of(statistic).exact if precise else ""})
             zero = statistic.zero(self.matrix.n_full)
-            found = records.found(
+            recorded = records.read(
                 lambda span, record: (
-                    is_node(span, count)
+                    path_to(span, count)[-1] == span
                     and isinstance(record.get("partial"), Partial)
                     and same_form(zero, record["partial"].value)
                 )
             )
-            checkpoint.count(found, count)
+            checkpoint.count(recorded, count)
         nodes = Nodes(
             count,
             partial(combine, statistic, self.matrix.merges_means),
-            {span: record["partial"] for span, record in found.items()},
+            {span: record["partial"] for span, record in recorded.items()},
             records,
-            before=max((record["seconds"] for record in found.values()), default=0.0),
+            before=max((record["seconds"] for record in recorded.values()), default=0.0),
             flush=partial(_flush, statistic, self.matrix.source),
         )
-        if (0, count) not in found:
+        if (0, count) not in recorded:
             self.matrix.source.watch()
             with self.matrix.source.explaining():
                 self._execute(statistic, label, check, nodes)
@@ -318,11 +319,11 @@ class Sweeps:
         return nodes.live[0, count], nodes.seconds
 
     def _fingerprint(self) -> str:
-        """Return the fingerprint of the source, computed once: a remote store is asked about many chunks."""
+        """Return the fingerprint of the source, computed once: it takes many requests to a remote store."""
         source = self.matrix.source
-        if self._looked_at is None or self._looked_at[0] is not source:
-            self._looked_at = source, f"{source.shape} {source.fingerprint()}"
-        return self._looked_at[1]
+        if self._fingerprinted is None or self._fingerprinted[0] is not source:
+            self._fingerprinted = source, f"{source.shape} {source.fingerprint()}"
+        return self._fingerprinted[1]
 
     def _execute(self, statistic: Statistic, label: str, check: bool, nodes: Nodes) -> None:
         """Run the tasks of the nodes that are not on record."""
@@ -350,22 +351,16 @@ class Sweeps:
                 start, stop = self.matrix.partitions[a]
                 tasks[a, b] = one(matrix, shared, start, stop, check, None if blocks is None else blocks[a])
             else:
-                middle = middle_of(a, b)
-                tasks[a, b] = two(shared, self.matrix.merges_means, tasks[a, middle], tasks[middle, b])
+                tasks[a, b] = two(shared, self.matrix.merges_means, *(tasks[half] for half in halves_of((a, b))))
         if client is not None:
             _compute_on(client, tasks, nodes, show)
-            return
-        roots = [task for span, task in tasks.items() if parent_of(span, nodes.count) not in tasks]
-        with self, _NodeCallback({task.key: span for span, task in tasks.items()}, nodes, show):
-            try:
-                compute(*roots, scheduler=threaded.get, pool=self._threads.pool(self.threads))
-            except BaseException:
-                nodes.save_if_possible()
-                raise
+        else:
+            with self:
+                _compute_here(self._threads.pool(self.threads), tasks, nodes, show)
 
 
 def thinned_partitions(partitions: tuple[Span, ...], step: int) -> tuple[Span, ...]:
-    """Return ranges that hold one row in `step`: whole partitions if there are many, else the beginning of each."""
+    """Return ranges with one row in `step`: complete partitions if there are many, else the beginning of each."""
     stride = min(step, max(1, len(partitions) // THIN_PARTITIONS))
     return tuple(
         (start, start + -(-(stop - start) * stride // step)) for start, stop in partitions[stride // 2 :: stride]
@@ -382,23 +377,6 @@ def _flush(statistic: Statistic, source: Source) -> None:
         sink = getattr(sink, "sink", None)
 
 
-class _NodeCallback(Callback):
-    """Collects the nodes that Dask's threads finish, and saves them when it is time."""
-
-    def __init__(self, spans: dict[str, Span], nodes: Nodes, show: Callable[[], None]):
-        self._spans, self._nodes, self._show = spans, nodes, show
-
-    def _posttask(self, key: Any, result: Any, dsk: Any, state: Any, worker_id: Any) -> None:  # noqa: ARG002
-        span = self._spans.get(key)
-        if span is None:
-            return
-        self._nodes.add(span, result)
-        if span[1] - span[0] == 1:
-            self._show()
-        if self._nodes.due:
-            self._nodes.save()
-
-
 def active_client() -> Any:
     """Return the active `distributed.Client`, or None."""
     if "distributed" not in sys.modules:
@@ -407,6 +385,27 @@ def active_client() -> Any:
         return sys.modules["distributed"].default_client()
     except ValueError:
         return None
+
+
+def _compute_here(pool: ThreadPoolExecutor, tasks: dict[Span, Delayed], nodes: Nodes, show: Callable[[], None]) -> None:
+    """Run the graph on threads of this process, saving nodes from time to time."""
+    spans = {task.key: span for span, task in tasks.items()}
+
+    def collect(key: Any, result: Any, *_: Any) -> None:
+        if key in spans:
+            nodes.add(spans[key], result)
+            if not halves_of(spans[key]):
+                show()
+            if nodes.due:
+                nodes.save()
+
+    roots = [task for span, task in tasks.items() if parent_of(span, nodes.count) not in tasks]
+    with Callback(posttask=collect):
+        try:
+            compute(*roots, scheduler=threaded.get, pool=pool)
+        except BaseException:
+            nodes.save_if_possible()
+            raise
 
 
 def _compute_on(client: Any, tasks: dict[Span, Delayed], nodes: Nodes, show: Callable[[], None]) -> None:
@@ -418,10 +417,10 @@ def _compute_on(client: Any, tasks: dict[Span, Delayed], nodes: Nodes, show: Cal
         futures = dict(zip(tasks, client.compute(list(tasks.values())), strict=True))
     spans = {future.key: span for span, future in futures.items()}
 
-    def bring(wanted: list[Span], seconds: float | None = None) -> None:
-        there = [span for span in wanted if span in futures]
-        gathered = client.sync(client._gather, [futures[span] for span in there], callback_timeout=seconds)
-        nodes.bring(dict(zip(there, gathered, strict=True)))
+    def bring(needed: list[Span], seconds: float | None = None) -> None:
+        remote = [span for span in needed if span in futures]
+        gathered = client.sync(client._gather, [futures[span] for span in remote], callback_timeout=seconds)
+        nodes.bring(dict(zip(remote, gathered, strict=True)))
         for span in [span for span in futures if span not in nodes.to_do]:
             futures.pop(span).release()
 
@@ -437,7 +436,7 @@ def _compute_on(client: Any, tasks: dict[Span, Delayed], nodes: Nodes, show: Cal
             if future.status != "finished":
                 future.result()
             take_in(span)
-            if span[1] - span[0] == 1:
+            if not halves_of(span):
                 show()
             if nodes.due:
                 bring(nodes.largest())
@@ -461,7 +460,7 @@ def _on_one_thread(function: Callable[[Any], Any], block: Any) -> Any:
 
 
 def lazy_rows(array: Any, function: Callable[[Any], Any], n_columns: int, dtype: Any) -> Any:
-    """Return a Dask array of `function` of each block of whole rows of another, not computed yet."""
-    whole = array.rechunk({1: -1})
+    """Return a Dask array of `function` of each block of complete rows of another, not computed yet."""
+    rows = array.rechunk({1: -1})
     single = partial(_on_one_thread, function)
-    return whole.map_blocks(single, dtype=dtype, chunks=(whole.chunks[0], (n_columns,)), meta=whole._meta.astype(dtype))
+    return rows.map_blocks(single, dtype=dtype, chunks=(rows.chunks[0], (n_columns,)), meta=rows._meta.astype(dtype))

@@ -109,79 +109,6 @@ def test_overwrite_is_asked_for_and_spares_what_is_not_ours(tmp_path, here):
     assert (tmp_path / "mine" / "keep").read_text() == "me"
 
 
-BAD = {
-    "missing path": (["pca", "nowhere.zarr"], "does not exist"),
-    "k too large": (["pca", "x.zarr", "-k", "41"], "from 1 to 40"),
-    "k no number": (["pca", "x.zarr", "-k", "many"], "a number between 0 and 1 or all, got 'many'"),
-    "fraction out of range": (["pca", "x.zarr", "-k", "1.5"], "between 0 and 1"),
-    "unknown solver": (["pca", "x.zarr", "--solver", "qr"], "krylov or power, got 'qr'"),
-    "unknown option": (["pca", "x.zarr", "--memroy", "1GB"], "--memory"),
-    "memory": (["pca", "x.zarr", "--memory", "much"], "text such as 2GB, got 'much'"),
-    "too little memory": (["pca", "x.zarr", "--memory", "20MB"], "raise the limit"),
-    "tol": (["pca", "x.zarr", "--tol", "0"], "between 0 and 1"),
-    "no directory": (["pca", "x.zarr", "--out", "no/where.zarr"], "create it first"),
-    "strings": (["pca", "text.npy"], "convert them"),
-    "objects": (["pca", "objects.npy"], "numeric array"),
-    "cut short": (["pca", "short.npy"], "numpy.save"),
-    "empty": (["pca", "empty.npy"], "no samples"),
-    "one dimension": (["pca", "line.npy"], "reshape"),
-    "no variance": (["pca", "constant.npy"], "total variance is zero"),
-    "missing values": (["pca", "gaps.npy"], "2 missing value(s) (NaN), the first at sample 3, feature 1"),
-    "infinite": (["pca", "inf.npy", "--missing", "mean"], "1 infinite value(s), the first at sample 0, feature 2"),
-    "one sample": (["pca", "one.npy"], "at least 2 samples"),
-    "unknown command": (["pcaa", "x.zarr"], "no such command 'pcaa'; did you mean pca?"),
-    "not a result": (["info", "x"], "does not exist"),
-    "no kind": (["info", "plain.txt"], "unknown file format"),
-    "folder": (["pca", "."], "not a Zarr store"),
-    "unwritable": (["pca", "x.zarr", "--out", "/proc/x.zarr"], "choose another output"),
-    "seed": (["pca", "x.zarr", "--random-state", "-1"], "--random-state must be an integer >= 0, got '-1'"),
-    "broken metadata": (["pca", "broken.zarr"], "write the store again"),
-    "half a result": (["info", "half.zarr"], "compute it again"),
-    "dimension twice": (["pca", "x.zarr", "--sample-dims", "sample,sample"], "must be unique"),
-}
-
-
-@pytest.mark.parametrize("name", BAD)
-@pytest.mark.usefixtures("data")
-def test_bad_input_is_one_line_with_exit_code_2_and_touches_nothing(tmp_path, here, name):
-    np.save(tmp_path / "text.npy", np.array([["a", "b"], ["c", "d"]]))
-    np.save(tmp_path / "objects.npy", np.array([[1, None]], dtype=object), allow_pickle=True)
-    np.save(tmp_path / "empty.npy", np.empty((0, 4)))
-    np.save(tmp_path / "line.npy", np.arange(4.0))
-    np.save(tmp_path / "constant.npy", np.full((5, 4), 0.1))
-    np.save(tmp_path / "one.npy", np.ones((1, 4)))
-    gaps = np.arange(40.0).reshape(10, 4)
-    gaps[3, 1] = gaps[7, 0] = np.nan
-    np.save(tmp_path / "gaps.npy", gaps)
-    gaps[0, 2] = np.inf
-    np.save(tmp_path / "inf.npy", gaps)
-    (tmp_path / "short.npy").write_bytes((tmp_path / "x.npy").read_bytes()[:1000])
-    (tmp_path / "plain.txt").write_text("1 2 3")
-    (tmp_path / "broken.zarr").mkdir()
-    (tmp_path / "broken.zarr" / "zarr.json").write_text("[]")
-    zarr.create_group(tmp_path / "half.zarr", attributes={"kind": "pca", "format_version": 1})
-    before = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*")}
-    arguments, cure = BAD[name]
-    code, out, err = here(*arguments, "--quiet" if "pca" in arguments else "--json")
-    assert_refused(code, out, err, cure)
-    assert {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*")} == before
-
-
-@pytest.mark.parametrize("name", ["missing path", "unknown option"])
-def test_a_process_ends_with_the_same_line_and_exit_code(tmp_path, name):
-    arguments, cure = BAD[name]
-    done = run(*arguments, cwd=tmp_path)
-    assert_refused(done.returncode, done.stdout, done.stderr, cure)
-
-
-def assert_refused(code, out, err, cure):
-    assert code == 2, err
-    assert out == ""
-    assert err.startswith("streampca: ")
-    assert err.count("\n") == 1
-    assert cure in err
-
-
 def test_help_and_import_do_not_load_heavy_parts(tmp_path):
     code = (
         "import sys, streampca, streampca.cli; sys.argv[1:] = ['--help']\n"
@@ -200,6 +127,41 @@ def test_pca_command_does_not_load_scikit_learn(tmp_path, data):  # noqa: ARG001
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.endswith("False\n")
+
+
+def test_without_arguments_the_first_steps_are_shown(here):
+    code, out, err = here()
+    assert (code, err) == (0, "")
+    assert "streampca demo" in out
+    assert "streampca pca study.bed -k 20" in out
+
+
+def test_help_lists_options_in_groups(here):
+    _, out, _ = here("pca", "--help")
+    titles = [line for line in out.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert titles == ["Model:", "Data:", "Genotypes:", "Output:", "Run:"]
+    assert out.index("Model:") < out.index("--tol") < out.index("Data:") < out.index("--variable") < out.index("--maf")
+    assert out.index("Output:") < out.index("-o, --out") < out.index("Run:") < out.index("-q, --quiet")
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [("p", {"plain,pca", "plain,ppca", "plain,plot"}), ("pca --sol", {"plain,--solver"}),
+     ("pca --solver k", {"plain,krylov"}), ("pca x", {"file,x"}), ("pca x.npy --keep x", {"file,x"}),
+     ("plot --figure lo", {"plain,loadings"}), ("project x", {"file,x"})],
+)  # fmt: skip
+def test_commands_options_values_and_files_are_completed(typed, completed, monkeypatch, here):
+    words = ["streampca", *typed.split()]
+    for name, value in {"": "bash_complete", "COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}.items():
+        monkeypatch.setenv(name or "_STREAMPCA_COMPLETE", value)
+    assert completed <= set(here()[1].splitlines())
+
+
+def test_the_script_for_slurm_is_written_once(tmp_path, here):
+    assert here("slurm-script", "-o", "submit.sh") == (0, "script: submit.sh\n", "")
+    assert subprocess.run(["bash", "-n", tmp_path / "submit.sh"], check=False).returncode == 0
+    assert "#SBATCH --requeue" in here("slurm-script")[1]
+    assert here("slurm-script", "-o", "submit.sh")[0] == 2
 
 
 def test_version():

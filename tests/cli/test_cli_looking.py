@@ -54,34 +54,6 @@ def test_plot_draws_each_figure_to_its_name(figure, tmp_path, here):
     assert "exists already; choose another --out or add --overwrite" in err
 
 
-BAD = {
-    "no column": (["report", "r.pca.zarr", "--labels", "pops.tsv:colour"], "colour"),
-    "no table": (["report", "r.pca.zarr", "--labels", "none.tsv"], "none.tsv"),
-    "no result": (["report", "pops.tsv"], "is not a streampca result"),
-    "no picture": (["plot", "r.pca.zarr", "--out", "x.docx"], ".png"),
-    "no pair": (
-        ["plot", "r.pca.zarr", "--figure", "scores", "--pcs", "one"],
-        "--pcs must be two numbers, as 1,2 for scores, got 'one'",
-    ),
-    "three": (["plot", "r.pca.zarr", "--figure", "scores", "--pcs", "1,2,3"], "--pcs must be two numbers"),
-    "no use": (["plot", "r.pca.zarr", "--figure", "scree", "--pcs", "1,2"], "remove it"),
-    "no images": (["plot", "r.pca.zarr", "--figure", "components"], "a picture needs two dimensions"),
-}
-
-
-@pytest.mark.usefixtures("result")
-@pytest.mark.parametrize("name", BAD)
-def test_what_cannot_be_shown_is_one_line_and_leaves_nothing(name, tmp_path, here):
-    before = sorted(path.name for path in tmp_path.iterdir())
-    arguments, cure = BAD[name]
-    code, out, err = here(*arguments)
-    assert (code, out) == (2, ""), err
-    assert err.startswith("streampca: ")
-    assert err.count("\n") == 1
-    assert cure in err
-    assert sorted(path.name for path in tmp_path.iterdir()) == before
-
-
 def test_samples_are_coloured_by_the_column_named_else_by_the_last_text_else_by_their_own_labels(result, tmp_path):
     table = read_table(tmp_path / "pops.tsv", ids_of(result))
     assert _column(result, table, ["height"])[0] == "height"
@@ -101,3 +73,16 @@ def test_components_are_given_by_one_number_or_two(figure, text, pair):
     assert _pair(figure, text) == pair
     with pytest.raises(InputError, match="--pcs must be (two numbers|one number), as"):
         _pair(figure, f"{text},x")
+
+
+def test_labels_of_a_result_without_scores_are_noted(tmp_path, here, rng, caplog):
+    x = rng.normal(size=(30, 4))
+    np.save(tmp_path / "x.npy", x)
+    (tmp_path / "traits.tsv").write_text(
+        "id\theight\tgroup\n" + "".join(f"{i}\t{x[i, 0]}\tg{i % 2}\n" for i in range(30))
+    )
+    code, _, err = here("pcr", "x.npy", "--target", "traits.tsv:height", "--out", "r.pcr.zarr")
+    assert code == 0, err
+    code, out, err = here("report", "r.pcr.zarr", "--labels", "traits.tsv:group")
+    assert (code, out) == (0, "report: r.pcr.html\n"), err
+    assert caplog.messages[-1] == "note: traits.tsv:group colours nothing: the result has no scores"

@@ -10,7 +10,6 @@ import pytest
 import xarray
 import zarr
 from genotype_helpers import Truth, calls_in, random_calls, table, write_bed
-from helpers import run
 from latent_helpers import (
     planted,
     quick_sweeps,  # noqa: F401
@@ -18,7 +17,7 @@ from latent_helpers import (
 )
 
 from streampca import PPCA, FactorAnalysis, load, open_source
-from streampca.models.ppca.dataset import from_dataset as latent_in
+from streampca.models.ppca.record import FactorAnalysisFit
 
 
 def gaps():
@@ -106,7 +105,7 @@ def test_factor_analysis(data, here):
     assert said["kind"] == "factor_analysis"
     assert said["total_log_likelihood"] == pytest.approx(model.log_likelihood_, rel=1e-6)
     np.testing.assert_allclose(result["noise_variance"], model.noise_variance_, rtol=1e-3)
-    np.testing.assert_allclose(latent_in(result).factors.W, result["components"].values.T)
+    np.testing.assert_allclose(FactorAnalysisFit.from_dataset(result).factors.W, result["components"].values.T)
     assert "log-likelihood" in here("info", "x.factor_analysis.zarr")[1]
 
 
@@ -203,7 +202,7 @@ def test_projected_samples_are_where_the_fit_has_them(data, here):
     import xarray
 
     fitted = load(data / "g.ppca.zarr")
-    projected = xarray.open_zarr(data / "g.scores.zarr", consolidated=False)
+    projected = xarray.open_zarr(data / "g.ppca.scores.zarr", consolidated=False)
     for name in ("scores", "score_deviation"):
         np.testing.assert_allclose(projected[name], fitted[name], atol=1e-4)
 
@@ -248,7 +247,7 @@ def test_impute_genotypes(data, here):
     assert said["values"] == absent.sum()
     assert said["share"] == pytest.approx(absent.mean())
     assert said["variants"] == "299 of 299 variants match"
-    opened = xarray.open_zarr(data / "g.imputed.zarr")
+    opened = xarray.open_zarr(data / "g.ppca.imputed.zarr")
     filled = opened["imputed"].values
     np.testing.assert_array_equal(filled[~absent], calls[~absent])
     assert 0 <= filled.min() <= filled.max() <= 2
@@ -262,63 +261,6 @@ def test_impute_genotypes(data, here):
 
 
 # ---------------------------------------------------------------- bad input
-
-BAD = {
-    "missing path": (["ppca", "nowhere.npy"], "does not exist"),
-    "k too large": (["ppca", "x.npy", "-k", 12], "must be at most 11"),
-    "k no number": (["ppca", "x.npy", "-k", "many"], "auto"),
-    "k a fraction": (["ppca", "x.npy", "-k", "0.9"], "auto"),
-    "method": (["ppca", "x.npy", "--method", "svd"], "closed"),
-    "closed with gaps": (["ppca", "x.npy", "-k", 2, "--method", "closed"], "method='em' or 'auto'"),
-    "closed factor analysis": (["factor_analysis", "x.npy", "--method", "closed"], "must be auto or em, got 'closed'"),
-    "gaps not allowed": (["ppca", "x.npy", "-k", 2, "--missing", "error"], "missing='model'"),
-    "criterion": (["ppca", "x.npy", "-k", "auto", "--criterion", "bic"], "criterion='heldout'"),
-    "max iter": (["ppca", "x.npy", "--max-iter", 0], "max-iter"),
-    "tol": (["ppca", "x.npy", "-k", 2, "--tol", 0], "between 0 and 1"),
-    "too little memory": (["ppca", "x.npy", "-k", 2, "--memory", "20MB"], "raise the limit"),
-    "option of genotypes": (["ppca", "x.npy", "-k", 2, "--maf", "0.1"], "maf needs genotypes"),
-    "export of genotypes": (
-        ["ppca", "x.npy", "-k", 2, "--export", "plink"],
-        "the format plink is for genotypes; use tsv",
-    ),
-    "one sample": (["ppca", "one.npy"], "leave no component"),
-    "infinite": (["ppca", "inf.npy", "-k", 2], "1 infinite value(s), the first at sample 3, feature 1"),
-    "no folder": (["ppca", "x.npy", "-k", 2, "--out", "no/where.zarr"], "create it first"),
-    "impute by nothing": (["impute", "nowhere.zarr", "x.npy"], "does not exist"),
-    "impute by data": (["impute", "rows.zarr", "x.npy"], "is not a streampca result"),
-    "impute other features": (["impute", "few.ppca.zarr", "x.npy"], "same features"),
-    "impute by components": (["impute", "full.pca.zarr", "x.npy"], "use a result of factor_analysis or ppca"),
-}
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_bad_input_is_one_line_with_exit_code_2_and_touches_nothing(data, here, name):
-    x = gaps()
-    x[3, 1] = np.inf
-    np.save(data / "inf.npy", x)
-    np.save(data / "one.npy", np.ones((1, 4)))
-    np.save(data / "few.npy", planted(30, 6, 2))
-    if name == "impute other features":
-        assert here("ppca", "few.npy", "-k", 2, "--quiet")[0] == 0
-    if name == "impute by components":
-        assert here("pca", "full.npy", "-k", 2, "--quiet")[0] == 0
-    before = {p: p.stat().st_mtime_ns for p in data.rglob("*")}
-    arguments, cure = BAD[name]
-    code, out, err = here(*arguments, "--quiet")
-    assert code == 2
-    assert out == ""
-    assert err.startswith("streampca: ")
-    assert err.count("\n") == 1
-    assert cure in err
-    assert {p: p.stat().st_mtime_ns for p in data.rglob("*")} == before
-
-
-def test_bad_input_in_a_process_of_its_own(data):
-    done = run("ppca", "x.npy", "-k", 40, cwd=data)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("streampca: ")
-    assert done.stderr.count("\n") == 1
-    assert names(data) == FILES
 
 
 def test_features_in_another_order_are_refused(data, here):

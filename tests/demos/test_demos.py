@@ -1,5 +1,7 @@
 """Demonstrations run in a folder, once and again."""
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -39,3 +41,13 @@ def test_files_of_a_user_are_not_overwritten(tmp_path):
     with pytest.raises(InputError, match="was not written by streampca"):
         DEMOS["missing"](Demo(tmp_path, lambda _: None))
     assert (tmp_path / "missing.zarr" / "mine.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", DEMOS)
+def test_a_demo_that_cannot_draw_ends_before_it_computes(name, tmp_path, monkeypatch):
+    for module in [module for module in sys.modules if module.partition(".")[0] == "matplotlib"]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(InputError, match=r"pip install 'streampca\[plot\]'"):
+        DEMOS[name](Demo(tmp_path, lambda _: None))
+    assert not list(tmp_path.iterdir())

@@ -10,13 +10,12 @@ import pytest
 from genotype_helpers import random_calls, write_bed
 from helpers import one_line
 
-from streampca import InputError, open_genotypes
+from streampca import PCA, InputError, open_genotypes
 from streampca.genetics.outliers import outliers, region_notes
 from streampca.models.genotypes import fit_genotypes
 from streampca.models.pca.fit import fit_pca
 from streampca.models.pca.options import PCAOptions
 from streampca.sources.genotypes import TEXT
-from streampca.sources.regions import LONG_RANGE_LD
 
 # ---- outliers
 
@@ -186,8 +185,6 @@ def test_a_block_of_linkage_is_named(tmp_path, prefix):
 
 
 def test_the_hla_has_a_name(tmp_path):
-    if not any(region.name == "HLA" for region in LONG_RANGE_LD["GRCh37"]):
-        pytest.skip("the list of regions is empty")
     path = with_block(tmp_path, HLA)
     found = fit_genotypes(open_genotypes(path), partial(fit_pca, options=PCAOptions(n_components=2)))[0]
     notes = [note for note in found.notes if "squared loadings" in note]
@@ -245,3 +242,42 @@ def test_a_window_does_not_go_from_one_chromosome_to_the_next():
 def test_all_in_one_window_is_not_a_region():
     codes = np.array(["1"] * 50, TEXT)
     assert region_notes(loadings_in(0, 5, 50)[None, :], codes, 1000 * np.arange(50)) == ()
+
+
+def few(path, **options):
+    notes = PCA(10, **options).fit(path).notes_
+    return [note for note in notes if "of the variance of PC" in note]
+
+
+def test_duplicates_that_drive_components_are_noted(tmp_path):
+    calls = random_calls(500, 4000, 0, missing=0.01)
+    assert few(write_bed(tmp_path / "plain", calls)) == []
+    calls[470:] = calls[440:470]
+    (note,) = few(write_bed(tmp_path / "twice", calls))
+    count, share = re.match(
+        r"(\d+) of 500 samples hold (\d+)% of the variance of PC \d+ \(f4\d\d i4\d\d, ", note
+    ).groups()
+    assert 2 <= int(count) <= 12
+    assert 50 <= int(share) < 75
+    assert "they may be relatives or duplicates" in note
+
+
+def test_a_family_is_named(tmp_path):
+    calls = random_calls(300, 4000, 1, missing=0)
+    rng = np.random.default_rng(1)
+    calls[100:105] = np.where(rng.random((5, 4000)) < 0.7, calls[100], calls[100:105])
+    (note,) = few(write_bed(tmp_path / "x", calls))
+    named = re.search(r"\((.*?)\)", note)[1]
+    assert set(re.findall(r"i\d+", named)) <= {f"i{i}" for i in range(100, 105)}
+
+
+@pytest.mark.parametrize(("n", "groups"), [(500, 1), (60, 1), (30, 2), (400, 3), (200, 8)])
+def test_samples_without_relatives_have_no_such_note(tmp_path, n, groups):
+    assert few(write_bed(tmp_path / "x", random_calls(n, 1500, n, groups=groups))) == []
+
+
+def test_a_small_population_does_not_count_as_few_samples(tmp_path):
+    calls = random_calls(500, 3000, 2, groups=1)
+    p = np.random.default_rng(3).uniform(0.2, 0.8, 3000)
+    calls[:30] = np.random.default_rng(4).binomial(2, p, (30, 3000))
+    assert few(write_bed(tmp_path / "x", calls)) == []

@@ -261,9 +261,7 @@ def test_lists(tmp_path, rng):
     paths = write_lists(source, np.array([True, False, True]), tmp_path / "a.b")
     assert [path.name for path in paths] == ["a.b.prune.in", "a.b.prune.out"]
     assert [path.read_text() for path in paths] == ["v0\nv2\n", "v1\n"]
-    with pytest.raises(InputError, match="a.b.prune.in: exists already"):
-        write_lists(source, np.ones(3, bool), tmp_path / "a.b")
-    write_lists(source, np.ones(3, bool), tmp_path / "a.b", overwrite=True)
+    write_lists(source, np.ones(3, bool), tmp_path / "a.b")
     assert [path.read_text() for path in paths] == ["v0\nv1\nv2\n", ""]
     bim = tmp_path / "x.bim"
     bim.write_text(bim.read_text().replace("v1 0 2000 A", "v0 0 2000 C"))

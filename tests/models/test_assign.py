@@ -19,9 +19,10 @@ from sklearn.neighbors import KernelDensity, KNeighborsClassifier
 
 from streampca import InputError
 from streampca.cli.assign import assign as command
-from streampca.models.assign import NONE, Assignment, AssignOptions, assign
+from streampca.models.assign.assign import assign
 from streampca.models.assign.classes import BANDWIDTHS, KernelClasses, scott
-from streampca.models.assign.records import threshold_of
+from streampca.models.assign.options import AssignOptions
+from streampca.models.assign.records import NONE, Assignment, threshold_of
 from streampca.results.write import save, writing
 from streampca.run.assign import MOST_SHOWN, confusion_lines
 from streampca.sources import Axis
@@ -212,7 +213,7 @@ def test_groups_are_the_same_in_any_unit_and_place(monkeypatch):
         )
 
     monkeypatch.setattr(GaussianMixture, "fit", collapsed)
-    with pytest.raises(InputError, match="some groups are points or lines; use fewer --groups"):
+    with pytest.raises(InputError, match="some groups have no variance in a direction; use fewer --groups"):
         assign(X, options=AssignOptions(method="gmm", groups=2))
 
 
@@ -349,10 +350,11 @@ def test_the_command_writes_a_table_of_samples(stored, tmp_path):
     assert "200 of 300 samples are in trees.tsv" in told
     assert f"{own.accuracy:.2%} of 200 held out, in 5 parts" in told
     assert "of 100 samples without a label" in told
-    assert told.endswith("table: r.assigned.tsv\n")
+    assert told.endswith("table: r.pca.assigned.tsv\n")
     for line in confusion_lines(own):
         assert line in told
-    table = read_table(tmp_path / "r.assigned.tsv", Ids([f"i{i}" for i in range(300)], [f"f{i}" for i in range(300)]))
+    ids = Ids([f"i{i}" for i in range(300)], [f"f{i}" for i in range(300)])
+    table = read_table(tmp_path / "r.pca.assigned.tsv", ids)
     assert table.found.all()
     assert list(table.cells) == ["label", "assigned", "probability", "log_density", "held_out",
                                  "p_ash", "p_beech", "p_elm", "p_oak"]  # fmt: skip
@@ -368,7 +370,7 @@ def test_the_command_writes_a_table_of_samples(stored, tmp_path):
         call(
             "r.pca.zarr",
             "--labels",
-            "r.assigned.tsv:assigned",
+            "r.pca.assigned.tsv:assigned",
             "--components",
             2,
             "--method",
@@ -393,7 +395,7 @@ def test_the_command_writes_a_table_of_samples(stored, tmp_path):
         (["--labels", "trees.tsv:kind,height"], "labels are in one column"),
         ([], "holds no labels"),
         (["--labels", "trees.tsv", "--components", 4], "has 3 components, not 4"),
-        (["--labels", "trees.tsv", "--new", "trees.tsv"], "holds no scores of new samples"),
+        (["--labels", "trees.tsv", "--new", "trees.tsv"], "has no scores of new samples"),
         (["--labels", "absent.tsv"], "absent.tsv"),
         (["--labels", "trees.tsv", "--bandwidth", 3], "--bandwidth is for --method kde, not nb; remove it"),
         (["--labels", "trees.tsv", "--max-groups", 12], "--max-groups is for --method gmm, not nb"),

@@ -24,7 +24,8 @@ from sklearn.decomposition._pca import _assess_dimension
 
 from streampca import PPCA, FactorAnalysis, InputError, open_source
 from streampca.models.pca.options import PCAOptions
-from streampca.models.ppca.choose import Choice, bic, closed_likelihood, evidence, simplest
+from streampca.models.ppca.record import Choice
+from streampca.models.ppca.spectrum import bic, closed_likelihood, evidence, simplest
 from streampca.sources.wrappers import HeldOut, uniform
 
 
@@ -88,8 +89,8 @@ def test_the_simplest_within_the_error_is_taken():
 
 
 def test_a_choice_at_the_end_of_what_was_looked_at_says_so():
-    assert "there may be more" in Choice("bic", np.arange(1, 4), np.arange(3.0), 3).note
-    assert "there may be more" not in Choice("bic", np.arange(1, 4), np.arange(3.0), 2).note
+    assert "more may be better" in Choice("bic", np.arange(1, 4), np.arange(3.0), 3).note
+    assert "more may be better" not in Choice("bic", np.arange(1, 4), np.arange(3.0), 2).note
 
 
 # ---------------------------------------------------------------- planted numbers
@@ -142,7 +143,7 @@ def test_the_likelihood_of_what_is_left_out_is_that_of_the_missing_given_the_res
     """Of one candidate: log p(all) - log p(left in), at a model fitted to what is left in."""
     x = with_gaps(factors(120, 8, 1), 0.1)
     model = PPCA("auto", criterion="heldout", tol=1e-6, random_state=4).fit(x)
-    held = HeldOut(open_source(x), 0.05, PPCA(random_state=4)._parameters()["random_state"])
+    held = HeldOut(open_source(x), 0.05, PPCA(random_state=4)._checked_options().random_state)
     left_in = np.array(held.read(slice(0, 120), slice(0, 8))[0])
     assert 0 < (np.isnan(left_in) & ~np.isnan(x)).sum() < 0.1 * x.size
     for k in (1, 2):

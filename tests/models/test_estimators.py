@@ -34,7 +34,7 @@ def test_parameters_and_defaults_are_those_of_the_options_record(name):
     defaults = {p.name: p.default for p in parameters.values() if p.name != "self"}
     own = {key: default for key, default in OWN.items() if key in defaults}
     assert own.keys() >= {"memory_limit", "progress"}
-    assert defaults == {key: field.default for key, field in OPTIONS[name].model_fields.items()} | own
+    assert defaults == {key: field.default for key, field in OPTIONS[name].fields.items()} | own
 
 
 @pytest.mark.parametrize("name", OPTIONS)

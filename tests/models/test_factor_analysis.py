@@ -25,6 +25,7 @@ from latent_helpers import (
 )
 from sklearn.base import clone
 from sklearn.decomposition import FactorAnalysis as SklearnFactorAnalysis
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import check_estimator
 
 from streampca import FactorAnalysis, InputError, MemoryLimitError
@@ -126,6 +127,7 @@ def test_other_units_change_nothing_but_the_units(case):
 # ---------------------------------------------------------------- gaps
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.usefixtures("small_partitions")
 @pytest.mark.parametrize("pattern", [0.3, 0.6, "samples"])
 def test_iterations_are_those_of_a_dense_em(pattern, cut):  # noqa: F811
@@ -221,6 +223,7 @@ def test_every_read_of_complete_data_is_counted(cut):  # noqa: F811
         assert times.min() == times.max() == model.n_sweeps_
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_features_without_values_or_variance_stay_finite(cut):  # noqa: F811
     x = with_gaps(uneven(80, 9, 2), 0.1)
     x[:, 3] = np.nan
@@ -241,6 +244,14 @@ def test_noise_of_zero_is_noted():
     assert np.isfinite(model.log_likelihood_)
     assert model.noise_variance_.max() < 1e-8
     assert any("noise" in note for note in model.notes_)
+
+
+@pytest.mark.parametrize("cut", CUTS)
+def test_a_fit_that_reaches_max_iter_warns_as_scikit_learn_does(cut):  # noqa: F811
+    x = uneven(60, 8, 2)
+    for model, data in ((SklearnFactorAnalysis(2, max_iter=2), x), (FactorAnalysis(2, max_iter=2), store(x, cut))):
+        with pytest.warns(ConvergenceWarning, match="FactorAnalysis did not converge"):
+            model.fit(data)
 
 
 def test_what_is_refused():

@@ -85,3 +85,44 @@ def test_infinite_values_are_always_refused(missing, solver, value):
 def test_values_too_large_to_square_are_refused():
     with pytest.raises(InputError, match="overflows"):
         PCA(2).fit(sample_data() * 1e200)
+
+
+def least_squares(model, x):
+    """Scores over the observed values of each sample."""
+    centred = (x - model.mean_) / (1 if model.scale_ is None else model.scale_)
+    V = model.components_.T
+    return np.array([np.linalg.lstsq(V[k], row[k], rcond=None)[0] for row in centred for k in [~np.isnan(row)]])
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("scale", [None, "unit"])
+def test_least_squares_scores(shape, scale):
+    x = data_with_gaps(shape)
+    model = PCA(3, missing="lsq", scale=scale, tol=1e-9)
+    scores = model.fit_transform(x)
+    assert_close(model.components_, PCA(3, missing="mean", scale=scale, tol=1e-9).fit(x).components_)
+    np.testing.assert_allclose(scores, least_squares(model, x), rtol=1e-8, atol=1e-8 * np.abs(scores).max())
+    np.testing.assert_allclose(model.transform(x), scores, rtol=1e-10, atol=1e-10)
+    import dask.array
+
+    lazy = model.transform(dask.array.from_array(x, chunks=(7, -1)))
+    np.testing.assert_allclose(lazy.compute(), scores, rtol=1e-8, atol=1e-8 * np.abs(scores).max())
+
+
+@pytest.mark.usefixtures("small_partitions")
+@pytest.mark.parametrize("chunks", [(10, 15), (200, 2), (30, 4)])
+def test_least_squares_scores_are_the_same_however_the_store_is_cut(chunks):
+    x = data_with_gaps()
+    model = PCA(3, missing="lsq", tol=1e-9)
+    scores = model.fit_transform(CountingSource(x, chunks))
+    np.testing.assert_allclose(scores, least_squares(model, x), rtol=1e-8, atol=1e-8 * np.abs(scores).max())
+
+
+def test_samples_with_fewer_values_than_components_have_no_least_squares_scores():
+    x = data_with_gaps()
+    x[5], x[6, 2:] = np.nan, np.nan
+    model = PCA(3, missing="lsq")
+    scores = model.fit_transform(x)
+    assert np.flatnonzero(np.isnan(scores).all(axis=1)).tolist() == [5, 6]
+    assert np.isfinite(np.delete(scores, [5, 6], axis=0)).all()
+    assert any("samples without scores" in note and note.endswith(": 2") for note in model.notes_)

@@ -24,8 +24,9 @@ from streampca.models.mixture.estimator import MixtureOfPPCA
 from streampca.models.mixture.fit import fit_mixture, plan_mixture
 from streampca.models.mixture.options import MixtureOptions
 from streampca.solvers.base import know_scaling
+from streampca.solvers.draw import uniforms
 from streampca.solvers.mixture.loop import MixtureEM, emptied
-from streampca.solvers.mixture.start import Draw, begin, draw_seeds, points, random_axes, uniforms
+from streampca.solvers.mixture.start import SeedDraw, begin, draw_seeds, points, random_axes
 from streampca.solvers.mixture.statistics import ExpectedSums, Flats, Mixture
 
 NAMES = ("weights_", "means_", "components_", "explained_variance_", "noise_variance_", "log_likelihoods_")
@@ -200,7 +201,7 @@ def test_draws_follow_the_squared_distance_however_rows_are_cut():
     rows = np.array([[0.0], [1.0], [2.0], [4.0]])
     chosen = []
     for turn in range(1500):
-        draw = Draw(points(np.zeros((1, 1))), np.empty((0, 1)), 2, 7, turn)
+        draw = SeedDraw(2, 7, turn, points(np.zeros((1, 1))), np.empty((0, 1)))
         whole, first, second = draw.zero(1), draw.zero(1), draw.zero(1)
         draw.update(whole, rows, 0)
         draw.update(first, rows[:3], 0)
@@ -234,21 +235,21 @@ def test_each_far_cluster_gets_a_seed(seed):
 # ---------------------------------------------------------------- awkward data
 
 
-def test_an_emptied_component_begins_anew_and_is_left_out_at_last(caplog):
+def test_an_emptied_component_restarts_and_is_dropped_at_last(caplog):
     x, labels, _ = planted(K=2, k=1, d=5, n=400, apart=20.0)
     solver = solver_of(x, 2, 1)
     start = started(solver)
     away = Flats(start.flats.centres + [[0.0] * 5, [1e3] * 5], start.flats.axes)
     one = Mixture(away, start.weights, start.lengths, start.noise)
     fit = solver.iterate(one)
-    assert ["begins anew" in record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+    assert ["it restarts at" in record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
         True
     ]
     assert len(fit.notes) == 1
     assert adjusted_rand_score(labels, _labels(x, fit.mixture)) > 0.99
     solver._replaced = solver.n_clusters
     fit = solver.iterate(one)
-    assert "left out" in fit.notes[-1]
+    assert "was dropped" in fit.notes[-1]
     assert len(fit.mixture.weights) == 1
     assert fit.mixture.weights.sum() == pytest.approx(1.0)
     assert np.isfinite(fit.likelihoods).all()
@@ -279,7 +280,7 @@ def test_outliers_leave_finite_numbers(dtype):
     for name in NAMES:
         assert np.isfinite(getattr(model, name)).all(), name
     assert model.weights_.sum() == pytest.approx(1.0)
-    assert any("begins anew" in note for note in model.notes_)
+    assert any("it restarts at a sample" in note for note in model.notes_)
 
 
 @pytest.mark.parametrize("K", [3, 5])
@@ -289,7 +290,7 @@ def test_duplicates_make_a_component_each(K):
     model = MixtureOfPPCA(K, 1).fit(x)
     assert adjusted_rand_score(np.repeat(range(3), 20), model.predict(x)) == 1.0
     np.testing.assert_allclose(sorted(model.means_[:, 0]), sorted(three[:, 0]), rtol=1e-9)
-    assert any("only 3 different samples" in note for note in model.notes_) == (K == 5)
+    assert any("only 3 distinct samples" in note for note in model.notes_) == (K == 5)
     for name in NAMES:
         assert np.isfinite(getattr(model, name)).all(), name
 
@@ -476,11 +477,11 @@ def test_other_data_than_it_is_for_are_refused(tmp_path):
     write_bed(tmp_path / "study", random_calls(20, 30, 0))
     with pytest.raises(InputError) as error:
         MixtureOfPPCA().fit(tmp_path / "study.bed")
-    assert "a mixture is not for genotypes; fit it to their scores" in one_line(error)
+    assert "a mixture is not for genotypes; fit it to the scores of PCA" in one_line(error)
     model = MixtureOfPPCA().fit(planted(n=60)[0])
     with pytest.raises(InputError) as error:
         model.predict(open_source(planted(n=60, d=9)[0]))
-    assert "X has 9 features, but the mixture was fitted on 10 features" in one_line(error)
+    assert "X has 9 features, but the model was fitted on 10 features" in one_line(error)
     with pytest.raises(InputError, match="all samples are equal"):
         MixtureOfPPCA().fit(np.ones((20, 4)))
     for factor in (1e-100, 1e100):

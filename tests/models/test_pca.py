@@ -154,7 +154,8 @@ def test_the_result_holds_what_is_documented():
     shapes = {
         "scores": ("sample", "component"), "components": ("component", "feature"), "mean": ("feature",),
         "scale": ("feature",), "missing": ("feature",), "explained_variance": ("component",),
-        "explained_variance_ratio": ("component",), "certificate": ("component",),
+        "explained_variance_ratio": ("component",), "certificate": ("component",), "tracy_widom": ("component",),
+        "p_value": ("component",), "n_effective": ("component",), "squared_cosine": ("component",),
     }  # fmt: skip
     assert {name: array.dims for name, array in result.data_vars.items()} == shapes
     np.testing.assert_array_equal(result["component"], [1, 2, 3])
@@ -204,3 +205,13 @@ def test_northern_ireland_eats_apart(solver):
     apart = COUNTRIES.index("Northern Ireland")
     others = np.delete(first, apart)
     assert np.abs(first[apart] - others).min() > 2 * (others.max() - others.min())
+
+
+@pytest.mark.parametrize("solver", ["covariance", "gram", "krylov"])
+@pytest.mark.parametrize("whiten", [False, True])
+def test_scores_have_the_type_of_the_data_also_if_the_fit_moved_to_float64(solver, whiten, rng):
+    x = (rng.normal(size=(120, 30)) * np.linspace(5, 1, 30)).astype(np.float32)
+    model = PCA(2, solver=solver, tol=1e-9, whiten=whiten)
+    scores = model.fit_transform(x)
+    assert scores.dtype == model.transform(x).dtype == np.float32
+    assert_close(scores, model.transform(x), rtol=1e-4)

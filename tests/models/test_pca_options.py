@@ -98,15 +98,15 @@ def test_progress_is_read():
 def test_every_option_has_a_test_here():
     options = {"n_components", "scale", "missing", "whiten", "solver", "tol", "memory_limit", "random_state",
                "progress"}  # fmt: skip
-    # That of the certificate is in test_certificate_option.py.
-    assert set(PCA().get_params()) == options | {"certificate"}
+    # Those of certificate and resolve are in test_certificate_option.py and test_resolve.py.
+    assert set(PCA().get_params()) == options | {"certificate", "resolve"}
 
 
 # ---------------------------------------------------------------- bad input
 
 
 BAD = {
-    "k too large": ({"n_components": 16}, "from 1 to 15"),
+    "k too large": ({"n_components": 16}, "n_components must be at most 15"),
     "k zero": ({"n_components": 0}, "got 0"),
     "k negative": ({"n_components": -1}, "an integer >= 1, a number between 0 and 1 or all, got -1"),
     "fraction too large": ({"n_components": 1.5}, "a number between 0 and 1"),
@@ -114,8 +114,8 @@ BAD = {
     "true": ({"n_components": True}, "got True"),
     "mle": ({"n_components": "mle"}, "got 'mle'"),
     "unknown solver": ({"solver": "svd"}, "auto, covariance, gram, krylov or power"),
-    "unknown scale": ({"scale": "log"}, "auto, none, unit, patterson or coslat"),
-    "unknown missing": ({"missing": "drop"}, "auto, error or mean"),
+    "unknown scale": ({"scale": "log"}, "auto, none, unit, patterson, eigenstrat or coslat"),
+    "unknown missing": ({"missing": "drop"}, "auto, error, mean or lsq"),
     "tol zero": ({"tol": 0}, "between 0 and 1"),
     "tol negative": ({"tol": -1e-3}, "between 0 and 1"),
     "tol nan": ({"tol": float("nan")}, "between 0 and 1"),

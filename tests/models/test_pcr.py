@@ -24,7 +24,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from streampca import PCR, InputError, MemoryLimitError, load, open_source
 from streampca.models.pcr.options import PCROptions
 from streampca.models.pcr.targets import Targets, plan_pcr
-from streampca.results.fit.regression import targets_from
+from streampca.results.regression import targets_from
 from streampca.run.apply import _write_predictions
 from streampca.sources import Axis
 
@@ -390,7 +390,7 @@ def test_commands_fit_and_predict(here, genotypes, tmp_path):
     code, out, err = here(*fit)
     assert code == 0, err
     assert "59 of 60 samples are used" in out
-    assert "gram: 2 sweeps for all folds" in out
+    assert "gram: 2 sweeps, " in out
     result = load(tmp_path / "study.pcr.zarr")
     others = np.column_stack([age, sex == "M"])
     both = np.column_stack([trait, -trait])
@@ -404,7 +404,7 @@ def test_commands_fit_and_predict(here, genotypes, tmp_path):
     code, out, err = here("predict", "study.pcr.zarr", path, "--covariates", "traits.tsv", "--quiet", "--json")
     assert code == 0, err
     assert json.loads(out)["n_samples"] == 60
-    told = table(tmp_path / "study.predicted.tsv")
+    told = table(tmp_path / "study.pcr.predicted.tsv")
     assert told["IID"].tolist() == ids
     expected = foretold(X, others, both, folds >= 0, m)[-1]
     assert_close(told["height"].astype(float), expected[:, 0])
@@ -417,7 +417,7 @@ def test_commands_fit_and_predict(here, genotypes, tmp_path):
         ((*fit[:3], "traits.tsv:weight", "--overwrite"), "has no column 'weight'; it has height"),
         ((*fit[:3], "traits.tsv", "--overwrite"), "names no column"),
         ((*fit[:3], "traits.tsv:sex", "--overwrite"), "must be numeric"),
-        ((*fit[:4], "-k", 59, "--plan"), "n_components must be at most"),
+        ((*fit[:4], "-k", 59, "--plan"), "--n-components must be at most"),
         (("predict", "study.pcr.zarr", path, "--overwrite"), "give a table with age, sex"),
         (("predict", "study.pcr.zarr", path), "exists already"),
         (("predict", "nothing.zarr", path), "nothing.zarr: does not exist"),
@@ -442,7 +442,7 @@ def test_commands_take_arrays(here, tmp_path):
     assert (facts["n_sweeps"], facts["n_components"]) == (1, [int(model.n_components_)])
     assert_close(result["coefficient"].values[0], model.coef_)
     assert here("predict", "x.pcr.zarr", "new.npy", "--quiet")[0] == 0
-    assert_close(table(tmp_path / "new.predicted.tsv")["y"].astype(float), model.predict(x[:7] + 1), rtol=1e-8)
+    assert_close(table(tmp_path / "new.pcr.predicted.tsv")["y"].astype(float), model.predict(x[:7] + 1), rtol=1e-8)
     code, _, err = here("predict", "x.pcr.zarr", "narrow.npy")
     assert code == 2
     assert "has the features feature 5, the result feature 8" in err
@@ -484,6 +484,7 @@ def test_codes_of_plink_for_missing_traits_are_noted(values, count, tmp_path):
         ({"n_components": 0.5}, {}, "an integer >= 1, got 0.5"),
         ({"cv": 1}, {}, "cv must be 0 or an integer >= 2, got 1"),
         ({"cv": 31}, {}, "cv must be at most 30"),
+        ({"cv": 0}, {"folds": np.arange(30) % 3}, "cv=0 is no cross-validation, but folds are given"),
         ({"solver": "power"}, {}, "auto, covariance, gram or krylov, got 'power'"),
         ({"cv": 2}, {"covariates": np.random.default_rng(0).normal(size=(30, 14))}, "too few for an intercept"),
     ],
@@ -510,3 +511,17 @@ def test_prediction_wants_the_covariates_and_features_that_were_fitted():
         make_pipeline(StandardScaler(), PCR(3, cv=0)).fit(x, y).predict(x),
         PCR(3, cv=0, scale="unit").fit(x, y).predict(x),
     )
+
+
+@pytest.mark.parametrize("power", [300, 200, -200, -300])
+@pytest.mark.parametrize("cv", [0, 5])
+def test_targets_whose_squares_leave_the_range_of_numbers_are_rejected(rng, power, cv):
+    X = rng.normal(size=(30, 4)) * [5, 1, 1, 1]
+    y = X[:, 0] + 0.1 * rng.normal(size=30)
+    with pytest.raises(InputError, match=r"y1: values are too large or too small"):
+        PCR(2, cv=cv).fit(X, y * 10.0**power)
+    with pytest.raises(InputError, match=r"c1: values are too large or too small"):
+        PCR(2, cv=cv).fit(X, y, covariates=rng.normal(size=30) * 10.0**power)
+    # Large numbers that can be squared do.
+    near = PCR(2, cv=cv).fit(X, y)
+    np.testing.assert_allclose(PCR(2, cv=cv).fit(X, y * 1e130).coef_ / 1e130, near.coef_, rtol=1e-10)

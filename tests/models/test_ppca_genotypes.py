@@ -16,10 +16,10 @@ from latent_helpers import (
 from streampca import PCA, PPCA, DualPPCA, FactorAnalysis, InputError, load, open_genotypes
 from streampca.demos.simulate_genotypes import simulate_genotypes
 from streampca.genetics.matching import match_variants
-from streampca.models.ppca.dataset import from_dataset as latent_in
 from streampca.models.ppca.options import PPCAOptions
+from streampca.models.ppca.record import PPCAFit
 from streampca.results.apply import Application, impute_latent
-from streampca.results.fit.job import fit_to_store
+from streampca.results.fit import fit_to_store
 from streampca.results.store import variant_labels_in
 
 
@@ -164,7 +164,7 @@ def test_new_samples_with_other_alleles_order_and_fewer_variants(tmp_path, bed, 
 def test_imputed_stores_keep_calls_and_stay_within_their_range(tmp_path, bed):
     fit_to_store(PPCAOptions(n_components=3), open_genotypes(bed), tmp_path / "r.zarr")
     result = load(tmp_path / "r.zarr")
-    found = latent_in(result)
+    found = PPCAFit.from_dataset(result, scores=True)
     turned = flipped(bed, tmp_path / "turned", np.arange(0, 400, 3))
     filled = []
     for name, path in (("plain", bed), ("turned", turned)):

@@ -161,3 +161,17 @@ def test_a_sketch_survives_a_decomposition_that_does_not_converge(monkeypatch):
     monkeypatch.setattr(np.linalg, "svd", fails)
     again = PCA(3, memory_limit=1_000).partial_fit(x)
     np.testing.assert_allclose(again.explained_variance_, whole.explained_variance_, rtol=1e-9)
+
+
+def test_batches_with_fewer_features_than_components_are_rejected(rng):
+    with pytest.raises(InputError) as error:
+        PCA(10).partial_fit(rng.normal(size=(50, 3)))
+    assert one_line(error) == "n_components must be at most 3, the number of features, got 10"
+    # More samples may follow; more features may not.
+    assert PCA(10).partial_fit(rng.normal(size=(5, 30))).n_components_ == 5
+
+
+def test_notebooks_show_a_fit_that_has_no_accumulator():
+    wide = PCA(2).fit(np.random.default_rng(0).normal(size=(8, 40)))
+    assert not hasattr(wide, "accumulator_")
+    assert "PCA" in wide._repr_html_()

@@ -81,6 +81,9 @@ CASES = {
     "int64 extremes": (lambda: changed(integers(-(2**63), 2**63 - 1, np.int64), (0, 0), -(2**63)), {}, None),
     "int64 far from zero": (lambda: 2**62 + integers(-1000, 1000, np.int64), {}, None),
     "uint64 above 2^63": (lambda: integers(2**63, 2**64 - 1, np.uint64), {}, None),
+    "uint64 of one number in float64": (
+        lambda: np.uint64(2**63) + integers(0, 1000, np.uint64), {}, "multiples of 2048: subtract an offset",
+    ),
     "bool": (lambda: plain() > 0.1, {}, None),
 }  # fmt: skip
 

@@ -24,9 +24,9 @@ from streampca.cli import main
 from streampca.demos.simulate import simulate_groups
 from streampca.errors import redacted
 from streampca.models.pca.options import PCAOptions
-from streampca.results.fit import linear
-from streampca.results.fit.job import FitJob
-from streampca.results.store import load, load_arrays
+from streampca.results.fit import FitJob
+from streampca.results.kind import kind_of
+from streampca.results.store import load
 from streampca.run.config import load as load_config
 from streampca.run.config.blocks import Data, Filter
 from streampca.run.convert import convert
@@ -50,8 +50,8 @@ def fit(path, store: Path, progress=lambda _: None):
     store.mkdir(exist_ok=True)
     data = open_data(Data(path=str(path)), Filter())
     data.costly = False
-    linear.fit(FitJob("pca", data, MODEL, "1GB", progress), store)
-    return {name: values.tobytes() for name, values in load_arrays(store)[0].items()}
+    FitJob(kind_of("pca"), data, MODEL, "1GB", progress).fit(store)
+    return {name: variable.values.tobytes() for name, variable in load(store).variables.items()}
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_a_missing_chunk_is_named_with_the_cure_before_anything_is_read(tmp_path
     with pytest.raises(InputError) as error:
         fit(tmp_path / "x.zarr", tmp_path / "out.zarr", steps.append)
     assert f"{tmp_path}/x.zarr/c/2/0: this chunk is missing" in one_line(error)
-    assert "--missing-chunks fill" in str(error.value)
+    assert "missing_chunks='fill'" in str(error.value)
     assert not steps
     with pytest.raises(InputError, match="c/2/0"):
         everything(open_source(tmp_path / "x.zarr"))

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+from pathlib import Path
+
 import numpy as np
 import pytest
 import xarray as xr
+import zarr
 from genotype_helpers import Truth, needs_plink2, plink2, random_calls, table, write_bed
 from helpers import one_line
 
 from streampca import PCA, InputError, load, open_genotypes
 from streampca.models.pca.options import PCAOptions
 from streampca.results.export import export
-from streampca.results.fit.job import fit_to_store
+from streampca.results.fit import fit_to_store
 
-PLINK = ("r.eigenval", "r.eigenvec", "r.eigenvec.var")
+PLINK = ("r.eigenval", "r.eigenvec", "r.eigenvec.var", "r.eigenvec.allele", "r.afreq")
+# The program itself: Debian puts a script of the same name, with other arguments, in the path.
+SMARTPCA = Path("/usr/lib/eigensoft/smartpca")
 
 
 @pytest.fixture
@@ -23,7 +30,7 @@ def genotypes(tmp_path):
     # Both alleles as frequent as each other, and one that does not vary.
     calls[:, 3] = np.repeat([0, 1, 2], 20)
     calls[:, 4] = np.tile([0, 2], 30)
-    alleles = np.random.default_rng(1).choice(["A", "C", "G", "T"], (500, 2))
+    alleles = np.random.default_rng(1).choice(["A", "C", "G", "T"], (500, 2)).astype("U2")
     alleles[alleles[:, 0] == alleles[:, 1]] = ["A", "AT"]
     path = write_bed(
         tmp_path / "x", calls, allele_1=alleles[:, 0], allele_2=alleles[:, 1], chromosome=np.arange(500) // 25 + 1
@@ -68,6 +75,7 @@ def test_plink_files_are_those_of_plink2(genotypes, tmp_path):
     path, _ = genotypes
     _, paths = exported(path, tmp_path)
     plink2("--bfile", "x", "--pca", 4, "biallelic-var-wts", "--out", "p", cwd=tmp_path)
+    plink2("--bfile", "x", "--pca", 4, "allele-wts", "--freq", "--out", "q", cwd=tmp_path)
     for suffix in ("eigenvec", "eigenvec.var"):
         ours, theirs = table(tmp_path / f"r.{suffix}"), table(tmp_path / f"p.{suffix}")
         assert list(ours) == list(theirs)
@@ -84,13 +92,125 @@ def test_plink_files_are_those_of_plink2(genotypes, tmp_path):
         np.testing.assert_allclose(sign * u, their_u, atol=2e-5)
         np.testing.assert_allclose(sign * w, their_w, atol=2e-4)
 
+    for suffix in ("eigenvec.allele", "afreq"):
+        ours, theirs = table(tmp_path / f"r.{suffix}"), table(tmp_path / f"q.{suffix}")
+        assert list(ours) == list(theirs)
+        for name in (name for name in theirs if not name.startswith("PC") and name != "ALT_FREQS"):
+            assert ours[name].tolist() == theirs[name].tolist(), name
+    np.testing.assert_allclose(
+        table(tmp_path / "r.afreq")["ALT_FREQS"].astype(float),
+        table(tmp_path / "q.afreq")["ALT_FREQS"].astype(float),
+        atol=1e-6,
+    )
+    ours, theirs = (table(tmp_path / f"{name}.eigenvec.allele")["PC1"].astype(float) for name in "rq")
+    np.testing.assert_allclose(np.sign(ours @ theirs) * ours, theirs, atol=2e-4)
+
+
+@needs_plink2
+def test_plink2_scores_samples_with_the_weights(genotypes, tmp_path):
+    """As its manual does it; scores of the fitted samples are their eigenvectors up to a factor."""
+    exported(genotypes[0], tmp_path)
+    plink2(
+        "--bfile", "x", "--read-freq", "r.afreq", "--score", "r.eigenvec.allele", 2, 5, "header-read",
+        "no-mean-imputation", "variance-standardize", "--score-col-nums", "6-9", "--out", "s", cwd=tmp_path,
+    )  # fmt: skip
+    vectors, scores = table(tmp_path / "r.eigenvec"), table(tmp_path / "s.sscore")
+    assert scores["IID"].tolist() == vectors["IID"].tolist()
+    for pc in ("PC1", "PC2", "PC3"):
+        u, s = vectors[pc].astype(float), scores[f"{pc}_AVG"].astype(float)
+        factor = (u @ s) / (u @ u)
+        assert factor > 0
+        np.testing.assert_allclose(s, factor * u, atol=1e-4 * np.abs(s).max())
+
+
+@needs_plink2
+def test_plink2_takes_the_vectors_of_a_vcf_as_covariates(tmp_path):
+    """The same genotypes as VCF: without families in the store, in the .eigenvec and in what plink2 imports."""
+    calls = random_calls(60, 300, 2, missing=0.0)
+    write_bed(tmp_path / "x", calls)
+    plink2("--bfile", "x", "--export", "vcf", "id-paste=iid", "--out", "v", cwd=tmp_path)
+    group = zarr.open_group(tmp_path / "v.vcz", mode="w", zarr_format=2)
+    lines = [line.split("\t") for line in (tmp_path / "v.vcf").read_text().splitlines() if not line.startswith("##")]
+    samples, rows = lines[0][9:], lines[1:]
+    alleles = [[[int(a) for a in call.split("/")] for call in row[9:]] for row in rows]
+    arrays = {
+        "call_genotype": np.array(alleles, np.int8), "sample_id": np.array(samples), "contig_id": np.array(["1"]),
+        "variant_contig": np.zeros(300, np.int32), "variant_position": np.array([int(row[1]) for row in rows]),
+        "variant_id": np.array([row[2] for row in rows]), "variant_allele": np.array([row[3:5] for row in rows]),
+    }  # fmt: skip
+    for name, values in arrays.items():
+        group.create_array(name, data=values)
+    export(PCA(2).fit(tmp_path / "v.vcz").result_, tmp_path / "r")
+    assert list(table(tmp_path / "r.eigenvec")) == ["#IID", "PC1", "PC2"]
+    (tmp_path / "y.txt").write_text("#IID\ty\n" + "".join(f"i{i}\t{i % 7}\n" for i in range(60)))
+    done = plink2(
+        "--vcf", "v.vcf", "--pheno", "y.txt", "--covar", "r.eigenvec", "--glm", "hide-covar", "--out", "g", cwd=tmp_path
+    )
+    text = (done / "g.log").read_text()
+    assert "2 covariates loaded" in text
+    assert set(table(tmp_path / "g.y.glm.linear")["OBS_CT"]) == {"60"}
+
+
+@pytest.mark.skipif(not SMARTPCA.exists(), reason="eigensoft is not installed")
+@pytest.mark.parametrize(
+    ("scale", "lines"),
+    [("patterson", "altnormstyle: YES"), ("eigenstrat", "altnormstyle: NO"), (None, "usenorm: NO")],
+)
+def test_smartpca_files_are_those_of_smartpca(tmp_path, scale, lines):
+    calls = random_calls(50, 400, 5, missing=0.03)
+    calls[:, 7] = 2.0
+    path = write_bed(tmp_path / "x", calls, chromosome=np.arange(400) // 20 + 1)
+    # smartpca ignores samples without a phenotype.
+    fam = path.with_suffix(".fam")
+    (tmp_path / "y.fam").write_text("".join(f"f{i} i{i} 0 0 1 1\n" for i in range(len(fam.read_text().splitlines()))))
+    names = "genotypename: x.bed\nsnpname: x.bim\nindivname: y.fam\nevecoutname: s.evec\nevaloutname: s.eval\n"
+    (tmp_path / "par").write_text(f"{names}numoutevec: 4\nnumoutlieriter: 0\n{lines}\n")
+    subprocess.run([SMARTPCA, "-p", "par"], cwd=tmp_path, check=True, capture_output=True, timeout=60)
+    paths = export(PCA(49, tol=1e-8, scale=scale).fit(path).result_, tmp_path / "r", form="smartpca")
+    assert [p.name for p in paths] == ["r.evec", "r.eval"]
+    ours, theirs = (np.loadtxt(tmp_path / f"{name}.eval") for name in "rs")
+    # It prints six decimals, and the eigenvalue zero of the mean too.
+    np.testing.assert_allclose(ours, theirs[:49], atol=2e-6)
+    vectors = [[line.split() for line in (tmp_path / f"{name}.evec").read_text().splitlines()] for name in "rs"]
+    assert vectors[0][0][0] == vectors[1][0][0] == "#eigvals:"
+    assert [row[0] for row in vectors[0]] == [row[0] for row in vectors[1]]
+    assert vectors[0][1][-1] == "???"
+    for pc in (1, 2):
+        a, b = (np.array([float(row[pc]) for row in rows[1:]]) for rows in vectors)
+        # smartpca weights the vectors that it prints by the missing calls of each sample.
+        assert abs(a @ b) / np.linalg.norm(a) / np.linalg.norm(b) > 0.9995
+
+
+@pytest.mark.skipif(shutil.which("evec2pca") is None, reason="eigensoft is not installed")
+def test_eigensoft_reads_the_vectors(genotypes, tmp_path):
+    result, _ = exported(genotypes[0], tmp_path, "smartpca", k=3)
+    (tmp_path / "x.ind").write_text("".join(f"f{i}:i{i} U Control\n" for i in range(60)))
+    subprocess.run(["evec2pca", "3", "r.evec", "x.ind", "r.pca"], cwd=tmp_path, check=True, timeout=60)
+    lines = (tmp_path / "r.pca").read_text().split("\n")
+    values = np.array([[float(cell) for cell in line.split()] for line in lines[4:64]])
+    scores = result["scores"].values
+    np.testing.assert_allclose(values, scores / np.linalg.norm(scores, axis=0), atol=1e-4)
+
+
+def test_multiallelic_variants_are_not_in_the_weights_of_alleles(tmp_path):
+    calls = random_calls(30, 100, 4, missing=0.0)
+    first = ["A"] * 100
+    first[7] = "A,T"
+    path = write_bed(tmp_path / "x", calls, allele_1=first)
+    exported(path, tmp_path, k=2)
+    assert "rs7" in table(tmp_path / "r.eigenvec.var")["ID"]
+    for suffix in ("eigenvec.allele", "afreq"):
+        ids = table(tmp_path / f"r.{suffix}")["ID"]
+        assert "rs7" not in ids
+        assert len(set(ids)) == 99
+
 
 def test_tables_of_genotypes(genotypes, tmp_path):
     result, paths = exported(genotypes[0], tmp_path, "tsv", k=2)
     assert [p.name for p in paths] == ["r.scores.tsv", "r.loadings.tsv", "r.components.tsv"]
     scores, loadings, components = (table(p) for p in paths)
     assert list(scores) == ["fid", "iid", "PC1", "PC2"]
-    assert set(loadings) == {"chromosome", "position", "variant_id", "allele_1", "allele_2", "PC1", "PC2"}
+    assert list(loadings) == ["allele_1", "allele_2", "chromosome", "position", "variant_id", "PC1", "PC2"]
     assert list(components) == [
         "PC", "explained_variance", "eigenvalue", "explained_variance_ratio", "certificate",
     ]  # fmt: skip
@@ -145,7 +265,7 @@ def test_plink_files_of_other_data_are_refused(tmp_path):
 
 def test_unknown_format_and_result_without_scores(genotypes, tmp_path):
     result = PCA(2).fit(genotypes[0]).result_
-    with pytest.raises(InputError, match="'plink', 'tsv'"):
+    with pytest.raises(InputError, match="'plink', 'smartpca', 'tsv'"):
         export(result, tmp_path / "r", form="csv")
     with pytest.raises(InputError, match="no scores"):
         export(result.drop_vars("scores"), tmp_path / "r")

@@ -25,10 +25,10 @@ from latent_helpers import (
 )
 
 from streampca import PPCA, FactorAnalysis, InputError, MemoryLimitError, load, open_source
-from streampca.models.ppca.dataset import from_dataset as latent_in
 from streampca.models.ppca.options import FactorAnalysisOptions, PPCAOptions
+from streampca.models.ppca.record import FactorAnalysisFit, PPCAFit
 from streampca.results.apply import Application, impute_latent
-from streampca.results.fit.job import fit_to_store
+from streampca.results.fit import fit_to_store
 from streampca.results.write import writing
 
 
@@ -194,14 +194,14 @@ def test_a_stored_model_comes_back(tmp_path, pattern, own, scale):
     options = (FactorAnalysisOptions if own else PPCAOptions)(n_components=2, scale=scale)
     _, attributes = fit_to_store(options, open_source(x), tmp_path / "r.zarr")
     result = load(tmp_path / "r.zarr")
-    again = latent_in(result)
+    again = (FactorAnalysisFit if own else PPCAFit).from_dataset(result)
     model = (FactorAnalysis if own else PPCA)(2, scale=scale).fit(x)
     found = model._fitted
     np.testing.assert_allclose(again.factors.W, found.factors.W, atol=1e-12)
     np.testing.assert_allclose(again.factors.noise, found.factors.noise, rtol=1e-14)
     np.testing.assert_allclose(again.mean, found.mean, rtol=1e-14)
     assert again.log_likelihood == found.log_likelihood == attributes["total_log_likelihood"]
-    assert again.log_likelihoods == found.log_likelihoods
+    np.testing.assert_array_equal(again.log_likelihoods, found.log_likelihoods)
     assert (again.method, again.n_samples, again.converged) == (found.method, 60, found.converged)
     np.testing.assert_array_equal(again.missing, np.isnan(x).sum(axis=0))
     np.testing.assert_allclose(again.explained_variance, result["explained_variance"], rtol=1e-12)

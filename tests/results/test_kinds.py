@@ -89,13 +89,13 @@ def test_what_it_cannot_do_is_one_line(here, data, kind, verb):
     fitted(here, kind, data)
     code, _, error = here(verb, f"x.{kind}.zarr", data)
     assert code == 2
-    assert error.startswith(f"streampca: {verb} is not available for {kind}; use a result of ")
+    assert error.startswith(f"streampca: x.{kind}.zarr: {verb} is not available for {kind}; use a result of ")
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_options_find_their_kind(kind):
     options = kind_of(kind).options
-    required = {name: "t.tsv:a" for name, field in options.model_fields.items() if field.is_required()}
+    required = {name: "t.tsv:a" for name, field in options.fields.items() if field.required}
     assert kind_for(options(**required)) is kind_of(kind)
 
 

@@ -17,8 +17,8 @@ pytestmark = pytest.mark.usefixtures("several_partitions")
 # A command, the same with another option, the difference, and the function that writes its output.
 COMMANDS = {
     "pca": (
-        ("pca", "x.zarr", "-k", 3), ("pca", "x.zarr", "-k", 2), "model.n_components was 3, is 2",
-        "streampca.results.fit.job.save",
+        ("pca", "x.zarr", "-k", 3), ("pca", "x.zarr", "-k", 2), "--n-components was 3, is 2",
+        "streampca.results.fit.save",
     ),
     "project": (
         ("project", "r.pca.zarr", "x.zarr"), ("project", "r.pca.zarr", "y.zarr"), "data.path was x.zarr, is y.zarr",

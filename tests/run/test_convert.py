@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
+import json
 import shutil
+import struct
 import subprocess
 from importlib import import_module
 
 import numpy as np
 import pytest
+import xarray
 import zarr
 from helpers import one_line
 from source_helpers import everything
 
-from streampca import InputError
+from streampca import PCA, InputError
 from streampca.demos.simulate_genotypes import simulate_genotypes
 from streampca.run.convert import convert
+from streampca.run.vcf import LAST_BLOCK
 from streampca.sources import open_genotypes
 from streampca.sources.formats.plink1 import BedSource
 
@@ -93,9 +98,9 @@ def test_the_layout_is_that_of_the_specification(tmp_path):
     }
     assert (group.metadata.zarr_format, group["call_genotype"].dtype) == (3, np.int8)
     assert group["variant_position"].dtype == np.int32
-    assert dict(group.attrs) == {
-        "kind": "vcf_zarr", "format_version": 1, "vcf_zarr_version": "0.4", "source": str(bed),
-    }  # fmt: skip
+    attributes = dict(group.attrs)
+    assert json.loads(attributes.pop("run"))["config"]["convert"] == {"source": str(bed)}
+    assert attributes == {"kind": "vcf_zarr", "format_version": 1, "vcf_zarr_version": "0.4", "source": str(bed)}
 
 
 def test_contigs_come_in_the_order_of_the_file(tmp_path):
@@ -142,9 +147,9 @@ def test_a_pgen_file(tmp_path):
 def test_only_a_store_of_ours_is_overwritten(tmp_path):
     bed, out = study(tmp_path), tmp_path / "new.vcz"
     convert(bed, out)
+    simulate_genotypes(tmp_path / "study", 5, 7)
     with pytest.raises(InputError, match="exists already"):
         convert(bed, out)
-    simulate_genotypes(tmp_path / "study", 5, 7)
     convert(bed, out, overwrite=True)
     assert_same(out, BedSource(bed))
     zarr.open_group(tmp_path / "theirs.zarr", mode="w")
@@ -152,21 +157,29 @@ def test_only_a_store_of_ours_is_overwritten(tmp_path):
         convert(bed, tmp_path / "theirs.zarr", overwrite=True)
 
 
-def test_nothing_is_left_when_it_fails(tmp_path):
-    bed = study(tmp_path)
-    (tmp_path / "out").mkdir()
+@pytest.mark.usefixtures("small_chunks")
+def test_a_conversion_resumes_after_the_chunks_that_are_written(tmp_path, monkeypatch):
+    bed, out = study(tmp_path), tmp_path / "out" / "new.vcz"
+    out.parent.mkdir()
 
-    def interrupt(_step):
-        raise KeyboardInterrupt
+    def interrupt(step):
+        if step.done == 2:
+            raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        convert(bed, tmp_path / "out" / "new.vcz", progress=interrupt)
-    assert list((tmp_path / "out").iterdir()) == []
+        convert(bed, out, progress=interrupt)
+    assert [path.name for path in out.parent.iterdir()] == ["new.vcz.unfinished"]
+    starts, read_packed = [], BedSource.read_packed
+    monkeypatch.setattr(BedSource, "read_packed", lambda self, a, b: (starts.append(a), read_packed(self, a, b))[1])
+    convert(bed, out)
+    assert starts == [32, 48]
+    assert_same(out, BedSource(bed))
+    assert [path.name for path in out.parent.iterdir()] == ["new.vcz"]
 
 
-@pytest.mark.parametrize("name", ["nothing", "nothing.bed", "nothing.vcf", "text.csv"])
+@pytest.mark.parametrize("name", ["nothing", "nothing.bed", "nothing.vcf", "text.doc"])
 def test_what_cannot_be_converted(tmp_path, name):
-    (tmp_path / "text.csv").write_text("1,2\n")
+    (tmp_path / "text.doc").write_text("1,2\n")
     with pytest.raises(InputError) as error:
         convert(tmp_path / name, tmp_path / "new.vcz")
     assert name.removesuffix(".bed") in one_line(error)
@@ -202,7 +215,118 @@ def test_a_vcf_file(tmp_path):
 def test_a_vcf_file_that_bio2zarr_refuses(tmp_path):
     second = VCF.replace("chr1>", "chr1>\n##contig=<ID=chr2>").replace("chr1\t30", "chr2\t30")
     (tmp_path / "x.vcf").write_text(second)
-    with pytest.raises(InputError, match="tabix") as error:
+    with pytest.raises(InputError, match="run: bcftools view .* && bcftools index") as error:
         convert(tmp_path / "x.vcf", tmp_path / "new.vcz")
     one_line(error)
     assert {path.name for path in tmp_path.iterdir()} == {"x.vcf"}
+
+
+GZIPPED = gzip.compress(VCF.encode())
+# One block of bgzip: gzip with its length in the header.
+BLOCK = GZIPPED[:3] + b"\x04" + GZIPPED[4:10] + b"\x06\0BC\x02\0" + struct.pack("<H", len(GZIPPED) + 7) + GZIPPED[10:]
+
+
+@pytest.mark.skipif(not HAS_VCF, reason="bio2zarr or cyvcf2 is not there")
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("x.vcf", VCF.replace("##contig=<ID=chr1>\n", ""), "bcftools reheader --fai"),
+        ("x.vcf", VCF[:-9], "does not match the number of samples"),
+        ("x.vcf", "".join(VCF.splitlines(True)[:5]), "no variants"),
+        ("x.vcf", VCF.replace("chr1\t10\t", "chr1\t2147483648\t"), "positions above 2,147,483,647"),
+        ("x.vcf", VCF.replace("\tFORMAT\ta\tb\tc", ""), "no samples"),
+        ("x.vcf", "chr1\t10", "not valid"),
+        ("x.vcf.gz", GZIPPED[:-40], "truncated"),
+        ("x.vcf.gz", BLOCK, "last block of bgzip is missing"),
+        ("x.vcf.gz", BLOCK[:-40] + b"x" + BLOCK[-39:] + LAST_BLOCK, "cannot convert"),
+    ],
+)
+def test_a_damaged_vcf_file_is_one_line(tmp_path, name, content, told):
+    (tmp_path / name).write_bytes(content.encode() if isinstance(content, str) else content)
+    with pytest.raises(InputError, match=told) as error:
+        convert(tmp_path / name, tmp_path / "new.vcz")
+    assert str(tmp_path / name) in one_line(error)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.skipif(not HAS_VCF, reason="bio2zarr or cyvcf2 is not there")
+def test_a_vcf_file_compressed_by_bgzip(tmp_path):
+    (tmp_path / "x.vcf.gz").write_bytes(BLOCK + LAST_BLOCK)
+    convert(tmp_path / "x.vcf.gz", tmp_path / "new.vcz")
+    assert open_genotypes(tmp_path / "new.vcz", autosomes=False).shape == (3, 3)
+
+
+@pytest.mark.skipif(not HAS_VCF, reason="bio2zarr or cyvcf2 is not there")
+def test_a_crash_of_htslib_is_one_line(tmp_path, monkeypatch):
+    crashing = tmp_path / "crashing.py"
+    crashing.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)")
+    monkeypatch.setattr(import_module("streampca.run.vcf"), "__file__", str(crashing))
+    (tmp_path / "x.vcf").write_text(VCF)
+    with pytest.raises(InputError, match=r"htslib crashes when it reads it \(signal 11\)") as error:
+        convert(tmp_path / "x.vcf", tmp_path / "new.vcz")
+    one_line(error)
+    assert not (tmp_path / "new.vcz").exists()
+
+
+@pytest.mark.skipif(not HAS_VCF, reason="bio2zarr or cyvcf2 is not there")
+def test_an_error_by_which_htslib_ends_its_process_is_one_line(tmp_path, monkeypatch):
+    ending = tmp_path / "ending.py"
+    ending.write_text("import sys\nsys.exit('[E::bcf_get_format_values] Unexpected type 0 at 1:1\\na warning')")
+    monkeypatch.setattr(import_module("streampca.run.vcf"), "__file__", str(ending))
+    (tmp_path / "x.vcf").write_text(VCF)
+    with pytest.raises(InputError, match=r"is damaged, htslib ends when it reads it \(Unexpected type 0 at 1:1\)"):
+        convert(tmp_path / "x.vcf", tmp_path / "new.vcz")
+
+
+@pytest.mark.skipif(not HAS_VCF, reason="bio2zarr or cyvcf2 is not there")
+def test_records_that_the_index_does_not_lead_to_are_not_lost(tmp_path):
+    # A tabix index: columns, one name, one bin with one chunk, counts, and one entry of the linear index.
+    start, end = VCF.index("chr1\t10"), len(BLOCK) << 16
+    index = b"TBI\1" + struct.pack("<8i", 1, 2, 1, 2, 0, ord("#"), 0, 5) + b"chr1\0" + struct.pack("<i", 2)
+    index += struct.pack("<IiQQ", 4681, 1, start, end) + struct.pack("<IiQQQQ", 37450, 2, start, end, 3, 0)
+    (tmp_path / "x.vcf.gz.tbi").write_bytes(gzip.compress(index + struct.pack("<iQQ", 1, start, 0)))
+    (tmp_path / "x.vcf.gz").write_bytes(BLOCK + LAST_BLOCK)
+    convert(tmp_path / "x.vcf.gz", tmp_path / "new.vcz")
+    assert open_genotypes(tmp_path / "new.vcz", autosomes=False).shape == (3, 3)
+    (tmp_path / "x.vcf.gz").write_bytes(BLOCK + BLOCK + LAST_BLOCK)
+    with pytest.raises(InputError, match=r"index is of another file.*run: bcftools index --force .*x.vcf.gz$"):
+        convert(tmp_path / "x.vcf.gz", tmp_path / "other.vcz")
+
+
+TABLES = {
+    "plain.csv": "1,2\n3,\n-5e-1,6\n",
+    "named.csv": "height,weight\n1,2\n3,NA\n-0.5,6\n",
+    "ids.tsv": "id\theight\tweight\na\t1\t2\nb\t3\t\nc\t-0.5\t6\n",
+    "labels.csv": "id,height,weight,group\na,1,2,x\nb,3,,y\nc,-0.5,6,x\n",
+    "spaces.txt": "1  2\n3 nan\n-0.5 6\n",
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_becomes_an_array_with_its_names(tmp_path, name, monkeypatch):
+    # Two rows a chunk, so that the last one is not full.
+    monkeypatch.setattr("streampca.run.number_table.CHUNK_BYTES", 32)
+    (tmp_path / name).write_text(TABLES[name])
+    convert(tmp_path / name, tmp_path / "t.zarr")
+    found = xarray.open_zarr(tmp_path / "t.zarr", consolidated=False)
+    assert found["values"].dims == ("sample", "feature")
+    np.testing.assert_array_equal(found["values"], [[1, 2], [3, np.nan], [-0.5, 6]])
+    named = name not in ("plain.csv", "spaces.txt")
+    assert ("feature" in found.coords) == named
+    if named:
+        assert found["feature"].values.tolist() == ["height", "weight"]
+    if name.startswith(("ids", "labels")):
+        assert found["sample"].values.tolist() == ["a", "b", "c"]
+    assert found["label"].values.tolist() == ["x", "y", "x"] if name == "labels.csv" else "label" not in found
+    model = PCA(1, missing="mean").fit(tmp_path / "t.zarr")
+    assert model.n_features_in_ == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"), [("a,b\nx,y\n", "no column of numbers"), ("", "cannot be read as a table")]
+)
+def test_a_table_without_numbers_is_an_error(tmp_path, text, problem):
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(InputError, match=f"t.csv: .*{problem}"):
+        convert(tmp_path / "t.csv", tmp_path / "t.zarr")
+    assert not (tmp_path / "t.zarr").exists()

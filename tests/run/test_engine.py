@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import os
 import shutil
 import signal
@@ -13,6 +14,7 @@ import tempfile
 import threading
 import time
 from contextlib import suppress
+from pathlib import Path
 from types import SimpleNamespace
 
 import dask
@@ -225,6 +227,26 @@ def test_an_address_gives_the_bits_of_threads_and_goes_on_after_us(stored, clust
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("small_partitions")
+def test_a_plan_asks_the_scheduler_for_its_workers(stored, cluster, here):
+    where = {"kind": "address", "address": cluster.scheduler_address}
+    config = {"data": {"path": str(stored)}, "model": {"kind": "pca", "n_components": 4}, "engine": where}
+    Path("run.yaml").write_text(json.dumps(config | {"output": {"path": "out.zarr"}}))
+    cluster.scale(3)
+    try:
+        with distributed.Client(cluster, set_as_default=False) as client:
+            client.wait_for_workers(3)
+        code, out, error = here("run", "run.yaml", "--plan", "--json")
+        assert code == 0, error
+        plan = json.loads(out)
+        assert (plan["workers"], plan["threads"]) == (3, 2)
+        assert "the workers that the scheduler has now" in here("run", "run.yaml", "--plan")[1]
+        assert active_client() is None
+    finally:
+        cluster.scale(1)
+
+
+@pytest.mark.slow
 def test_workers_with_less_memory_than_planned_are_told(cluster, caplog):
     with engine(address(cluster.scheduler_address), 1, 10**18):
         pass
@@ -233,8 +255,9 @@ def test_workers_with_less_memory_than_planned_are_told(cluster, caplog):
 
 @pytest.mark.slow
 def test_workers_with_another_version_are_refused(cluster, monkeypatch):
-    monkeypatch.setattr("streampca.__version__", "9.9.9")
-    with pytest.raises(InputError, match=r"has streampca .*, here it is 9.9.9: install the same on all workers"):
+    other = engine_module.environment() | {"streampca": "9.9.9"}
+    monkeypatch.setattr(engine_module, "environment", lambda: other)
+    with pytest.raises(InputError, match=r"has streampca .* \(the driver has 9.9.9\); install the same versions"):
         with engine(address(cluster.scheduler_address), 1, 1000):
             pass
     assert active_client() is None
@@ -250,7 +273,7 @@ def test_workers_without_streampca_are_refused(cluster):
     with distributed.Client(cluster, set_as_default=False) as other:
         other.run(hide, True)
         try:
-            with pytest.raises(InputError, match="has no streampca, here it is"):
+            with pytest.raises(InputError, match="cannot load streampca"):
                 with engine(address(cluster.scheduler_address), 1, 1000):
                     pass
         finally:
@@ -261,10 +284,10 @@ def test_workers_without_streampca_are_refused(cluster):
 def test_a_scheduler_without_workers_is_waited_for_and_then_refused(monkeypatch, caplog):
     monkeypatch.setattr(engine_module, "WORKER_SECONDS", 1)
     with distributed.LocalCluster(n_workers=0, dashboard_address=":0", silence_logs=50) as empty:
-        with pytest.raises(InputError, match="none came in 1 s: start some by dask worker tcp://"):
+        with pytest.raises(InputError, match="has no workers after 1 s; start some with: dask worker tcp://"):
             with engine(address(empty.scheduler_address), 1, 1000):
                 pass
-    assert "has no workers yet; waiting for one" in caplog.text
+    assert "has no workers; waiting for the first" in caplog.text
 
 
 def test_no_scheduler_is_an_error_that_says_so(monkeypatch):
@@ -289,12 +312,6 @@ def test_addresses_that_cannot_be(where, monkeypatch):
 def test_tls_files_must_be_there(tmp_path):
     ca = tmp_path / "ca.pem"
     ca.touch()
-    with pytest.raises(InputError, match="TLS needs .*; not given: tls_cert_file, tls_key_file"):
-        with engine(address("tls://a:1", tls_ca_file=ca), 1, MEMORY):
-            pass
-    with pytest.raises(InputError, match="not given: tls_ca_file, tls_cert_file, tls_key_file"):
-        with engine(address("tls://a:1"), 1, MEMORY):
-            pass
     files = {"tls_ca_file": ca, "tls_cert_file": tmp_path / "no.pem", "tls_key_file": ca}
     with pytest.raises(InputError, match=r"tls_cert_file=.*no.pem is not a file"):
         with engine(address("tls://a:1", **files), 1, MEMORY):
@@ -319,7 +336,7 @@ def test_tls(stored, tmp_path, monkeypatch):
         with engine(address(local.scheduler_address, **files), 1, 1000):
             assert_same_bits(here, fitted(stored))
         monkeypatch.setattr(engine_module, "ANSWER_SECONDS", 1)
-        with pytest.raises(InputError, match="does it speak plain TCP"):
+        with pytest.raises(InputError, match="that it uses plain TCP"):
             with engine(address(local.scheduler_address.replace("tls", "tcp")), 1, 1000):
                 pass
 
@@ -383,9 +400,6 @@ def test_wall_times():
     assert jobqueue._seconds("01:02:03") == 3723
     assert jobqueue._seconds("2-00:00:01") == 2 * 86400 + 1
     assert jobqueue._lifetime(30) == []
-    for wrong in ("60", "1:00", "one:two:three", "-1:00:00"):
-        with pytest.raises(InputError, match="is not HH:MM:SS"):
-            jobqueue._seconds(wrong)
 
 
 @pytest.mark.parametrize("kind", ASKED)
@@ -489,6 +503,7 @@ def test_jobs_speak_tls_by_a_key_that_no_script_holds_and_that_goes_with_the_run
         assert str(keys[0]) in scripts
         assert "PRIVATE KEY" not in scripts
         assert client.cluster.security.require_encryption
+        assert intrusions(client.scheduler.address) == ["rejected", "rejected"]
     assert not folder.exists()
     assert ended(queue)
 
@@ -496,7 +511,7 @@ def test_jobs_speak_tls_by_a_key_that_no_script_holds_and_that_goes_with_the_run
 @pytest.mark.slow
 @pytest.mark.usefixtures("left_as_it_was")
 def test_jobs_that_end_before_their_worker_is_there_are_an_error(queue):
-    with pytest.raises(InputError, match="jobs in a row ended before their worker could connect"):
+    with pytest.raises(InputError, match="jobs in a row ended before their worker connected"):
         with engine(jobs("slurm", workers=1, prologue=["exit 1"]), 1, MEMORY):
             pass
     assert ended(queue)
@@ -505,7 +520,7 @@ def test_jobs_that_end_before_their_worker_is_there_are_an_error(queue):
 @pytest.mark.usefixtures("left_as_it_was")
 def test_a_job_that_is_refused_is_an_error(queue):
     (queue / "refuse").touch()
-    with pytest.raises(InputError, match="sbatch rejects the job of a worker: sbatch: error: no such account"):
+    with pytest.raises(InputError, match=r"sbatch rejects the job of a worker \(sbatch: error: no such account"):
         with engine(jobs("slurm"), 1, MEMORY):
             pass
 
@@ -520,27 +535,34 @@ def test_a_queue_that_is_away_is_no_reason_to_submit_again(queue):
 # ---------------------------------------------------------------- who may connect
 
 
+INTRUDER = """
+import os, sys, distributed
+if os.geteuid() == 0:
+    os.setuid(65534)
+others = distributed.Security.temporary()
+for where, security in ((sys.argv[1], others), (sys.argv[1].replace("tls", "tcp"), None)):
+    try:
+        with distributed.Client(where, timeout=3, security=security) as intruder:
+            print("ran as", intruder.submit(os.getuid).result(timeout=3))
+    except Exception as error:
+        print("rejected")
+"""
+
+
+def intrusions(address):
+    """Return how another user fares, who sends code with keys of their own and without TLS."""
+    environment = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-c", INTRUDER, address]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd="/")
+    return done.stdout.splitlines()
+
+
 def test_nobody_without_the_key_can_send_code_to_worker_processes():
     with engine(processes(workers=1), 1, MEMORY) as client:
         address = client.scheduler.address
         assert address.startswith("tls://127.0.0.1:")
         assert all(worker.startswith("tls://127.0.0.1:") for worker in client.nthreads())
-        code = (
-            "import os, sys, distributed\n"
-            "if os.geteuid() == 0: os.setuid(65534)\n"
-            "others = distributed.Security.temporary()\n"
-            "for where, security in ((sys.argv[1], others), (sys.argv[1].replace('tls', 'tcp'), None)):\n"
-            "    try:\n"
-            "        with distributed.Client(where, timeout=3, security=security) as intruder:\n"
-            "            print('ran as', intruder.submit(os.getuid).result(timeout=3))\n"
-            "    except Exception as error:\n"
-            "        print('rejected')\n"
-        )
-        environment = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "PYTHONDONTWRITEBYTECODE": "1"}
-        done = subprocess.run(
-            [sys.executable, "-c", code, address], capture_output=True, text=True, env=environment, cwd="/"
-        )
-        assert done.stdout.split() == ["rejected", "rejected"], done.stdout + done.stderr
+        assert intrusions(address) == ["rejected", "rejected"]
         assert client.submit(os.getuid).result() == os.getuid()
 
 

@@ -8,9 +8,12 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from types import SimpleNamespace
 
+import dask
+import distributed
 import numpy as np
 import pytest
 import zarr
@@ -52,12 +55,23 @@ def scheduler(folder):
     file.unlink(missing_ok=True)
     command = ("distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard")
     with process(sys.executable, "-m", *command, "--scheduler-file", str(file)) as running:
-        yield running, wait_for(lambda: file.exists() and json.loads(file.read_text())["address"])
+        yield running, wait_for(lambda: address_in(file))
+
+
+def address_in(file):
+    """Return the address in the file of a scheduler; None if it is not written yet."""
+    with suppress(FileNotFoundError, ValueError):
+        return json.loads(file.read_text())["address"]
 
 
 def worker(address, *options):
     command = ("distributed.cli.dask_worker", address, "--nthreads", "1", "--no-dashboard", "--no-nanny")
     return process(sys.executable, "-m", *command, *options)
+
+
+def address_settings(address):
+    files = dict.fromkeys(("tls_ca_file", "tls_cert_file", "tls_key_file"))
+    return SimpleNamespace(kind="address", address=address, **files)
 
 
 def wait_for(condition):
@@ -69,17 +83,19 @@ def wait_for(condition):
 
 
 @pytest.fixture
-def slow_partitions(tmp_path):
-    """Return a preload script by which a worker takes a while for each partition."""
-    script = tmp_path / "slow.py"
+def held(tmp_path):
+    """Return options by which a worker waits for ever after some partitions, so that a fault finds the run at work."""
+    script = tmp_path / "held.py"
     # Dask loads the script twice.
     script.write_text(
-        "import time\nfrom streampca.sweep import sweep\n"
-        "fast = getattr(sweep.run_partition, 'fast', sweep.run_partition)\n"
-        "def slow(*arguments):\n    time.sleep(0.05)\n    return fast(*arguments)\n"
-        "slow.fast, sweep.run_partition = fast, slow\n"
+        "import threading\nfrom streampca.sweep import sweep\n"
+        "real, done = getattr(sweep.run_partition, 'real', (sweep.run_partition, []))\n"
+        "def held(*arguments):\n"
+        "    done.append(1)\n"
+        "    return real(*arguments) if len(done) < 50 else threading.Event().wait()\n"
+        "held.real, sweep.run_partition = (real, done), held\n"
     )
-    return script
+    return "--preload", str(script)
 
 
 def write_config(path, data, result, **blocks):
@@ -123,9 +139,8 @@ def recorded(folder, driver):
     assert driver.poll() is None, (folder / "err").read_text()
 
 
-def test_a_killed_scheduler_is_one_line_and_the_run_resumes_to_the_same_bits(data, tmp_path, slow_partitions):
-    preload = ("--preload", str(slow_partitions))
-    with scheduler(tmp_path) as (running, address), worker(address, *preload):
+def test_a_killed_scheduler_is_one_line_and_the_run_resumes_to_the_same_bits(data, tmp_path, held):
+    with scheduler(tmp_path) as (running, address), worker(address, *held):
         driver = started(tmp_path, configured(tmp_path, data, address))
         recorded(tmp_path, driver)
         running.kill()
@@ -140,14 +155,16 @@ def test_a_killed_scheduler_is_one_line_and_the_run_resumes_to_the_same_bits(dat
     assert bits(tmp_path / "out.zarr") == bits(tmp_path / "whole.zarr")
 
 
-def test_a_worker_with_other_software_that_joins_later_ends_the_run(data, tmp_path, slow_partitions):
+def test_a_worker_with_other_software_that_joins_later_ends_the_run(data, tmp_path, held):
     other = tmp_path / "other.py"
+    # Dask loads the script twice.
     other.write_text(
-        "from streampca.sweep import environment\nenvironment.environment.cache_clear()\n"
-        "real = environment.np.show_config\n"
-        "environment.np = type('np', (), {'__version__': '1.0', 'show_config': real})\n"
+        "from streampca.sweep import environment\n"
+        "real = getattr(environment.environment, 'real', environment.environment)\n"
+        "def other():\n    return real() | {'numpy': '1.0'}\n"
+        "other.real, environment.environment = real, other\n"
     )
-    with scheduler(tmp_path) as (_, address), worker(address, "--preload", str(slow_partitions)):
+    with scheduler(tmp_path) as (_, address), worker(address, *held):
         driver = started(tmp_path, configured(tmp_path, data, address))
         recorded(tmp_path, driver)
         with worker(address, "--preload", str(other)):
@@ -162,12 +179,8 @@ def test_a_worker_that_hangs_or_leaves_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(engine_module, "WATCH_SECONDS", 0.1)
     monkeypatch.setattr(engine_module, "SILENT_SECONDS", 2)
     lines = []
-    settings = type(
-        "Settings", (), {"kind": "address", **dict.fromkeys(("tls_ca_file", "tls_cert_file", "tls_key_file"))}
-    )
     with scheduler(tmp_path) as (_, address), worker(address) as first, worker(address) as second:
-        settings.address = address
-        with engine_module.engine(settings, 1, 10**9, report=lines.append) as client:
+        with engine_module.engine(address_settings(address), 1, 10**9, report=lines.append) as client:
             client.wait_for_workers(2)
             wait_for(lambda: any(line.startswith("2 workers") for line in lines))
             os.kill(first.pid, signal.SIGSTOP)
@@ -176,6 +189,37 @@ def test_a_worker_that_hangs_or_leaves_is_reported(tmp_path, monkeypatch):
             wait_for(lambda: any(line.startswith("no workers; waiting for one") for line in lines))
             os.kill(first.pid, signal.SIGCONT)
             wait_for(lambda: lines[-1].startswith("1 of 2 workers left"))
+
+
+def test_a_scheduler_that_hangs_is_reported(tmp_path, monkeypatch):
+    monkeypatch.setattr(engine_module, "WATCH_SECONDS", 0.1)
+    monkeypatch.setattr(engine_module, "SILENT_SECONDS", 2)
+    lines = []
+    with scheduler(tmp_path) as (running, address), worker(address):
+        with engine_module.engine(address_settings(address), 1, 10**9, report=lines.append):
+            wait_for(lambda: any(line.startswith("1 worker x 1 thread") for line in lines))
+            os.kill(running.pid, signal.SIGSTOP)
+            wait_for(lambda: lines[-1] == "the scheduler does not answer")
+            os.kill(running.pid, signal.SIGCONT)
+            wait_for(lambda: lines[-1].startswith("1 worker x 1 thread"))
+
+
+def test_workers_are_not_reported_as_lost_when_the_client_asks_for_the_scheduler_only(tmp_path, monkeypatch):
+    monkeypatch.setattr(engine_module, "WATCH_SECONDS", 0.001)
+    checks, check = [], engine_module._WorkerWatch._check
+    monkeypatch.setattr(engine_module._WorkerWatch, "_check", lambda watch: checks.append(check(watch)))
+    lines = []
+    with scheduler(tmp_path) as (_, address), worker(address):
+        with dask.config.set({"distributed.client.scheduler-info-interval": "1ms"}):
+            with engine_module.engine(address_settings(address), 1, 10**9, report=lines.append):
+                wait_for(lambda: len(checks) > 200)
+    assert {line.partition(",")[0] for line in lines} == {"1 worker x 1 thread"}
+
+
+@pytest.mark.parametrize(("allowed", "shown"), [(0, "1 worker lost"), (3, "4 workers lost")])
+def test_a_task_that_loses_its_workers_names_their_number(allowed, shown):
+    lost = engine_module.lost_cluster(distributed.KilledWorker("task", None, allowed))
+    assert lost == f"{shown} with the same task, perhaps for lack of memory"
 
 
 def test_worker_processes_that_die_while_they_start_are_tried_again(monkeypatch):
@@ -228,6 +272,22 @@ def interrupted(data, tmp_path, here, monkeypatch, small_partitions):  # noqa: A
     assert here("run", config)[0] == 2
     monkeypatch.setattr(sweep_module, "run_partition", original)
     return tmp_path / "out.zarr.unfinished" / "checkpoint", lambda: here("run", config)
+
+
+def test_keys_of_a_killed_run_are_removed_before_it_resumes(interrupted, monkeypatch):
+    records, resume = interrupted
+    keys = records.parent / ".streampca-keys-abc"
+    keys.mkdir()
+    (keys / "key.pem").write_text("secret")
+    seen = []
+
+    def engine(*arguments, **options):
+        seen.append(keys.exists())
+        return engine_module.engine(*arguments, **options)
+
+    monkeypatch.setattr("streampca.run.driver.engine", engine)
+    assert resume()[0] == 0
+    assert seen == [False]
 
 
 def test_a_record_of_another_range_is_not_used(interrupted, tmp_path, data, here):

@@ -1,4 +1,4 @@
-"""Every fitting and applying command, killed with SIGKILL at its file operations and run again: the same bits.
+"""Every command that fits, applies or converts, killed with SIGKILL at file operations and run again: same bits.
 
 `STREAMPCA_KILL_STEP=1` kills each command at every one of its operations, and at twenty points of a larger case. By
 default it is one operation in forty, each command at other ones, and two points.
@@ -17,6 +17,7 @@ from genotype_helpers import random_calls, write_bed
 from kill_points import killed_anywhere
 
 from streampca.cli import cli
+from streampca.demos.simulate_faces import simulate_faces
 from streampca.results.kind import kind_names, kind_of
 
 STEP = int(os.environ.get("STREAMPCA_KILL_STEP", "40"))
@@ -37,7 +38,8 @@ APPLIED = {
     "denoise": ["denoise", "pca.zarr", "x.zarr"],
     "predict": ["predict", "pcr.zarr", "x.zarr"],
 }
-COMMANDS = {name: words for name, words in MODELS.items() if kind_of(words[0]).fit} | APPLIED
+CONVERTED = {"convert": ["convert", "study.bed"], "images": ["convert", "faces"]}
+COMMANDS = {name: words for name, words in MODELS.items() if kind_of(words[0]).fit} | APPLIED | CONVERTED
 
 
 def write_inputs(folder: Path, n: int, chunk: int) -> Path:
@@ -48,6 +50,8 @@ def write_inputs(folder: Path, n: int, chunk: int) -> Path:
     holes = np.where(rng.random(x.shape) < 0.1, np.nan, x)
     zarr.create_array(folder / "missing.zarr", data=holes.astype("f4"), chunks=(chunk, 16))
     write_bed(folder / "study", random_calls(40, n, seed=1))
+    simulate_faces(folder / "faces", 2, 5, size=8)
+    (folder / "faces/person-001/03.png").write_text("damaged")
     heights = x[:, 0] + rng.standard_normal(n)
     (folder / "traits.tsv").write_text("id\theight\n" + "".join(f"{i}\t{y:.6g}\n" for i, y in enumerate(heights)))
     for kind in ("pca", "ppca", "pcr"):
@@ -65,6 +69,8 @@ def placed(words: list[str], folder: Path) -> list[str]:
 
 def case(name: str, inputs: Path, **more: int) -> dict:
     """Return a command and its points, as `killed_anywhere` takes them."""
+    if name in CONVERTED:
+        return {"arguments": [*placed(COMMANDS[name], inputs), "out.zarr", "--quiet"], **more}
     out = "out.tsv" if name == "predict" else "out.zarr"
     words = [*placed(COMMANDS[name], inputs), "--out", out, "--memory", "2GB", "--threads", "2", "--quiet"]
     return {"arguments": words, **more}
@@ -83,6 +89,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_command_is_killed_here():
     assert {words[0] for words in COMMANDS.values()} == {
         *(name for name in kind_names() if kind_of(name).fit), "project", "impute", "denoise", "predict",
+        "convert",
     }  # fmt: skip
 
 

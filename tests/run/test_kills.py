@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import zarr
 from genotype_helpers import random_calls, write_bed
+from helpers import run as streampca
 from killing import FILES, PROCESSES, RECORDS, SIGNALS, Watched, bits, times_done, until, watched, write_config
 from s3 import copied
 
@@ -351,6 +352,24 @@ def test_a_full_disk_while_a_checkpoint_or_the_result_is_written(data, undisturb
             run.whole()
         assert bits(output) == expected
         assert [path.name for path in small.iterdir()] == ["out.zarr"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["project", "denoise"])
+def test_a_full_disk_is_one_line_for_commands_that_apply_a_model(data, tmp_path, command):
+    assert streampca("pca", data, "-k", 30, "--quiet", "--out", "fit.zarr", cwd=tmp_path).returncode == 0
+    with small_disk(tmp_path / "small") as small:
+        # Enough for some of the output.
+        for space in (1 << 16, 3 << 17):
+            fill(small / "ballast")
+            os.truncate(small / "ballast", (small / "ballast").stat().st_size - space)
+            ended = streampca(command, "fit.zarr", data, "--quiet", "--out", small / "out.zarr", cwd=tmp_path)
+            assert ended.returncode == 2
+            assert re.fullmatch(r"streampca: .*no space left for .* run the same command again\n", ended.stderr)
+        (small / "ballast").unlink()
+        assert (
+            streampca(command, "fit.zarr", data, "--quiet", "--out", small / "out.zarr", cwd=tmp_path).returncode == 0
+        )
 
 
 # ---------------------------------------------------------------- object stores

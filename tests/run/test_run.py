@@ -379,7 +379,7 @@ POINTS = {
     "it sums itself up": ("streampca.run.driver.add_attributes", 1),
     "it exports": ("streampca.run.fit.write_export", 1),
     "it takes its place": ("streampca.run.driver.put_in_place", 1),
-    "it is renamed": ("streampca.results.store.os.rename", 1),
+    "it is renamed": ("streampca.results.output.os.rename", 1),
     "it tidies up": ("streampca.run.work_directory.WorkDirectory.remove", 1),
 }
 
@@ -394,7 +394,7 @@ def test_killed_as(point, overwrite, config, output, begun):
         run(load_config(config, [*settings, "model.n_components=2"]))
     begun.clear()
     # Of two renames, the first puts away what is to be overwritten.
-    name, call = POINTS.get(point, ("streampca.results.store.os.rename", 2))
+    name, call = POINTS.get(point, ("streampca.results.output.os.rename", 2))
     with killed_at(name, call):
         run(load_config(config, settings))
     done = len(begun)
@@ -666,7 +666,7 @@ def test_nodes_of_a_cluster_are_saved_in_any_order_they_come(tmp_path, monkeypat
         _compute_on(cluster, {span: span for span in nodes.to_do}, nodes, lambda: None)
         assert nodes.live[0, count].value == [*range(count)]
         nodes.save()
-        assert list(records.found()) == [(0, count)]
+        assert list(records.read(lambda *_: True)) == [(0, count)]
 
 
 # ---------------------------------------------------------------- what is not ours, and what is left over

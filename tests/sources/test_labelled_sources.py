@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import pytest
 import xarray
+import zarr
 from helpers import one_line
 from source_helpers import assert_reads_as, everything, labelled
 
@@ -92,3 +95,41 @@ def test_labels_of_a_zarr_store_come_along(tmp_path, inside):
     source = open_source(f"{tmp_path}/x.zarr{inside}")
     assert source.samples.dims == ("time",)
     assert set(source.samples.coords) == {"time", "season"}
+
+
+CODINGS = {
+    "fill value": {"dtype": "int16", "_FillValue": -9},
+    "packed": {"dtype": "int16", "_FillValue": -9, "scale_factor": 0.5, "add_offset": 3.0},
+    "unsigned": {"dtype": "int8", "_FillValue": -1, "_Unsigned": "true"},
+    "float": {"dtype": "float32", "_FillValue": -999.0},
+    "missing value": {"dtype": "int16", "missing_value": -9},
+}
+
+
+@pytest.mark.parametrize("labels", [True, False])
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("coding", CODINGS)
+def test_values_of_zarr_are_decoded_as_xarray_does(tmp_path, coding, zarr_format, labels):
+    x = np.arange(200.0, 240.0).reshape(8, 5) - (0 if coding == "unsigned" else 150)
+    x[2, 3] = x[5, 0] = np.nan
+    coords = {"sample": np.arange(8)} if labels else {}
+    array = xarray.DataArray(x, dims=("sample", "feature"), coords=coords, name="v")
+    path = tmp_path / "x.zarr"
+    array.to_dataset().to_zarr(path, zarr_format=zarr_format, encoding={"v": CODINGS[coding]}, consolidated=False)
+    shutil.copytree(path / "v", tmp_path / "alone.zarr")
+    expected = xarray.open_zarr(path, consolidated=False)["v"].values
+    np.testing.assert_array_equal(expected, x)
+    for place in (path, path / "v", tmp_path / "alone.zarr"):
+        assert_reads_as(open_source(place), expected)
+
+
+def test_a_fill_value_of_other_programs_is_decoded(tmp_path):
+    # A plain number, which xarray does not take for float32 in format 3, and labels that cannot be read.
+    group = zarr.open_group(tmp_path / "x.zarr", mode="w")
+    x = np.arange(40, dtype=np.float32).reshape(8, 5)
+    group.create_array("v", data=x, dimension_names=("sample", "feature"), attributes={"_FillValue": 7.0})
+    group.create_array("sample", data=np.arange(8), dimension_names=("sample",))
+    assert_reads_as(open_source(tmp_path / "x.zarr"), np.where(x == 7, np.float32(np.nan), x))
+    # The fill value of an array that is not xarray's stands for itself.
+    zarr.create_array(tmp_path / "y.zarr", data=x, fill_value=7.0, zarr_format=2, config={"write_empty_chunks": True})
+    assert_reads_as(open_source(tmp_path / "y.zarr"), x)

@@ -140,15 +140,22 @@ def test_what_plink2_makes_of_a_bed_file(tmp_path):
 
 
 @plink2
-def test_a_compressed_pvar_is_refused_with_the_cure(tmp_path):
-    simulate_genotypes(tmp_path / "study", 8, 50)
-    run = ["plink2", "--bfile", "study", "--make-pgen", "vzs", "--out", "new", "--threads", "1"]
-    subprocess.run(run, cwd=tmp_path, check=True, capture_output=True)
-    with pytest.raises(InputError, match="--zst-decompress") as error:
-        PgenSource(tmp_path / "new.pgen")
-    cure = one_line(error).partition("with ")[2].split()
-    subprocess.run(cure, check=True, capture_output=True)
-    assert PgenSource(tmp_path / "new.pgen").shape == (8, 50)
+@pytest.mark.parametrize("n_variants", [50, 40_000])
+def test_a_compressed_pvar_has_the_same_variants(tmp_path, n_variants):
+    simulate_genotypes(tmp_path / "study", 8, n_variants)
+    for name, how in (("packed", ["vzs"]), ("plain", [])):
+        run = ["plink2", "--bfile", "study", "--make-pgen", *how, "--out", name, "--threads", "1"]
+        subprocess.run(run, cwd=tmp_path, check=True, capture_output=True)
+    assert not (tmp_path / "packed.pvar").exists()
+    packed, plain = (PgenSource(tmp_path / f"{name}.pgen") for name in ("packed", "plain"))
+    assert packed.shape == (8, n_variants)
+    for name in ("variant_id", "position", "allele_1", "chromosome"):
+        np.testing.assert_array_equal(packed.label(name), plain.label(name))
+    broken = (tmp_path / "packed.pvar.zst").read_bytes()[:-20]
+    (tmp_path / "packed.pvar.zst").write_bytes(broken)
+    with pytest.raises(InputError) as error:
+        PgenSource(tmp_path / "packed.pgen")
+    assert "packed.pvar.zst" in one_line(error)
 
 
 # ---------------------------------------------------------------- what is refused

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streampca import InputError, open_genotypes, open_source
-from streampca.sources import packed as p
-from streampca.sources.filters import Filter
+from streampca.sources import packed, packed_numpy
 from streampca.sources.formats.plink1 import BedSource
 from streampca.sources.genotypes import packed_width
+from streampca.sources.thresholds import Thresholds
 from streampca.sweep.scaling import Scaling
 
 SIZES = [*range(1, 10), 31, 32, 33, 64, 65]
@@ -73,10 +73,13 @@ def test_files_by_bed_reader(tmp_path, n):
 
 
 shapes = st.tuples(st.integers(1, 140), st.integers(1, 9), st.integers(0, 2**31), st.integers(0, 3))
+# Compiled loops and those of small files have the same results.
+both_loops = pytest.mark.parametrize("p", [packed, packed_numpy])
 
 
+@both_loops
 @given(shapes)
-def test_counts(shape):
+def test_counts(p, shape):
     n, m, seed, garbage = shape
     codes = codes_of(n, m, seed)
     bits = packed_from(codes, garbage)
@@ -86,8 +89,9 @@ def test_counts(shape):
     np.testing.assert_array_equal(totals, 5 + (codes == 1).sum(axis=0))
 
 
+@both_loops
 @given(shapes)
-def test_pack_is_the_inverse_of_decode(shape):
+def test_pack_is_the_inverse_of_decode(p, shape):
     n, m, seed, garbage = shape
     codes = codes_of(n, m, seed)
     rng = np.random.default_rng(seed)
@@ -101,8 +105,9 @@ def test_pack_is_the_inverse_of_decode(shape):
     np.testing.assert_array_equal(values, dosages(codes))
 
 
+@both_loops
 @given(shapes, st.data())
-def test_take_samples_in_any_order(shape, data):
+def test_take_samples_in_any_order(p, shape, data):
     n, m, seed, garbage = shape
     chosen = np.array(data.draw(st.lists(st.integers(0, n - 1), min_size=1, max_size=n + 3)))
     codes = codes_of(n, m, seed)
@@ -111,8 +116,9 @@ def test_take_samples_in_any_order(shape, data):
     np.testing.assert_array_equal(out, packed_from(codes[:, chosen], 0))
 
 
+@both_loops
 @given(shapes)
-def test_each_variant_has_its_own_table(shape):
+def test_each_variant_has_its_own_table(p, shape):
     n, m, seed, garbage = shape
     codes = codes_of(n, m, seed)
     values = np.random.default_rng(seed).standard_normal((m, 4)).astype(np.float32)
@@ -121,8 +127,23 @@ def test_each_variant_has_its_own_table(shape):
     np.testing.assert_array_equal(out, np.take_along_axis(values, codes.astype(int), axis=1))
 
 
+@given(shapes, st.integers(1, 2))
+def test_alleles_are_packed_alike_by_both_loops(shape, ploidy):
+    n, m, seed, _ = shape
+    rng = np.random.default_rng(seed)
+    calls = rng.integers(-1, 4, (m, n, ploidy)).astype(np.int8)
+    if ploidy == 2:
+        calls[rng.random((m, n)) < 0.2, 1] = -2
+    cut = int(rng.integers(n + 1))
+    outs = [np.full((m, packed_width(n)), 0xFF, np.uint8) for _ in range(2)]
+    for p, out in zip((packed, packed_numpy), outs, strict=True):
+        p.pack_alleles(calls[:, :cut], 0, out)
+        p.pack_alleles(calls[:, cut:], cut, out)
+    np.testing.assert_array_equal(*outs)
+
+
 def test_table_has_zero_for_missing_and_for_what_is_not_used():
-    table = Scaling(np.array([1.0, 0.5]), np.array([2.0, np.inf])).table(p.DOSAGES)
+    table = Scaling(np.array([1.0, 0.5]), np.array([2.0, np.inf])).table(packed.DOSAGES)
     np.testing.assert_array_equal(table, [[0.5, 0, 0, -0.5], [0, 0, 0, 0]])
 
 
@@ -207,15 +228,18 @@ BROKEN = {
     "empty column": (change_text(".bim", edit(4, lambda f: [*f[:4], "", f[5]])), ["x.bim", "column"]),
     "position": (change_text(".bim", edit(6, lambda f: [*f[:3], "1e3", *f[4:]])), ["x.bim", "1e3", "must be integers"]),
     "huge position": (change_text(".bim", edit(6, lambda f: [*f[:3], "9" * 30, *f[4:]])), ["x.bim", "integers"]),
-    "sample twice": (change_text(".fam", edit(7, lambda f: ["f2", "i2", *f[2:]])), ["x.fam", "f2 i2", "line 7"]),
-    "variant twice": (change_text(".bim", edit(9, lambda f: [f[0], "rs2", *f[2:]])), ["x.bim", "rs2", "line 9"]),
+    "sample twice": (change_text(".fam", edit(7, lambda f: ["f2", "i2", *f[2:]])), ["x.fam", "f2 i2", "number 7 of"]),
+    "variant twice": (
+        change_text(".bim", edit(9, lambda f: [f[0], "rs2", *f[2:]])),
+        ["x.bed", "1 duplicate variants (rs2 A G)", "--rm-dup"],
+    ),
     "alleles swapped": (
         change_text(".bim", edit(9, lambda f: [f[0], "rs2", *f[2:4], "G", "A"])),
-        ["x.bim", "rs2", "line 9"],
+        ["x.bed", "1 duplicate variants (rs2 A G)", "--rm-dup"],
     ),
     "twice after one without a name": (
         change_text(".bim", lambda t: edit(9, lambda f: [f[0], "rs2", *f[2:]])(t.replace("rs0\t", ".\t"))),
-        ["x.bim", "rs2", "line 9"],
+        ["x.bed", "1 duplicate variants (rs2 A G)", "--rm-dup"],
     ),
     "not text": ((".bim", lambda b: b"\xff\xfe" + b), ["x.bim", "not text"]),
 }  # fmt: skip
@@ -327,7 +351,7 @@ def test_far_apart_rows_are_not_read_across(tmp_path, monkeypatch):
 def test_fingerprint_changes_with_content_choice_and_filter(tmp_path):
     source = BedSource(small_file(tmp_path))
     filtered = source.take()
-    filtered.filter = Filter(maf=0.1)
+    filtered.filter = Thresholds(maf=0.1)
     first, second = np.array([0]), np.array([0, 0])
     marks = [
         source.fingerprint(),
@@ -358,7 +382,7 @@ def test_fingerprint_changes_with_each_file(tmp_path, suffix):
 def test_pickle(tmp_path):
     calls = random_calls(9, 30, 1)
     source = BedSource(write_bed(tmp_path / "x", calls)).take(samples=np.arange(9) % 2 == 0, features=np.arange(5, 20))
-    source.filter = Filter(maf=0.01)
+    source.filter = Thresholds(maf=0.01)
     again = pickle.loads(pickle.dumps(source))
     np.testing.assert_array_equal(read_all(again), calls[::2, 5:20])
     assert (again.shape, again.name, again.filter) == ((5, 15), source.name, source.filter)
@@ -383,7 +407,7 @@ def test_counts_are_those_of_plink2(tmp_path, n):
     source = BedSource(write_bed(tmp_path / "x", calls))
     plink2("--bfile", "x", "--freq", "--missing", "--out", "p", cwd=tmp_path)
     bits, _ = source.read_packed(0, 400)
-    two, missing, one, none = p.count_codes(bits, n).T
+    two, missing, one, none = packed.count_codes(bits, n).T
     freq, variants, samples = (table(tmp_path / f"p.{x}") for x in ("afreq", "vmiss", "smiss"))
     # The allele that plink2 counts, ALT, is A1.
     assert set(freq["ALT"]) == {"A"}
@@ -394,6 +418,16 @@ def test_counts_are_those_of_plink2(tmp_path, n):
     theirs = freq["ALT_FREQS"][some].astype(float)
     np.testing.assert_allclose((2 * two + one)[some] / (2 * called[some]), theirs, rtol=1e-5)
     totals = np.zeros(n, np.int64)
-    p.count_missing(bits, totals)
+    packed.count_missing(bits, totals)
     np.testing.assert_array_equal(totals, samples["MISSING_CT"].astype(int))
     assert totals.sum() == missing.sum() == np.isnan(calls).sum()
+
+
+def test_bits_after_the_last_sample_are_noted(tmp_path):
+    """A .fam of seven lines for eight samples has the right size."""
+    path = write_bed(tmp_path / "x", random_calls(8, 30, 1))
+    fam = path.with_suffix(".fam")
+    fam.write_text("".join(fam.read_text().splitlines(keepends=True)[:7]))
+    note = "x.bed has bits after the 7 samples of x.fam: check that no line is missing there"
+    assert open_genotypes(path).notes == (note,)
+    assert open_genotypes(write_bed(tmp_path / "y", random_calls(7, 30, 1))).notes == ()

@@ -7,19 +7,19 @@ import pytest
 
 from streampca.errors import InputError
 from streampca.sources.genotypes import TEXT
-from streampca.sources.regions import LONG_RANGE_LD, Region, in_regions, named_regions
+from streampca.sources.regions import Region, in_regions, read_regions
 
 
 @pytest.mark.parametrize(
     ("name", "build"), [("GRCh37", "GRCh37"), ("hg19", "GRCh37"), ("grch38", "GRCh38"), ("HG38", "GRCh38")]
 )
 def test_builds_have_names(name, build):
-    assert named_regions(name) is LONG_RANGE_LD[build]
+    assert read_regions(name) == read_regions(build)
 
 
 @pytest.mark.parametrize("build", ["GRCh37", "GRCh38"])
 def test_lists_are_sorted_and_apart(build):
-    regions = [(int(r.chromosome), r.first, r.last) for r in LONG_RANGE_LD[build]]
+    regions = [(int(r.chromosome), r.first, r.last) for r in read_regions(build)]
     assert regions == sorted(regions)
     for (code, first, last), (other, begin, _) in zip(regions, regions[1:], strict=False):
         assert first < last
@@ -27,7 +27,7 @@ def test_lists_are_sorted_and_apart(build):
 
 
 def test_both_builds_list_the_same_regions():
-    old, new = LONG_RANGE_LD["GRCh37"], LONG_RANGE_LD["GRCh38"]
+    old, new = read_regions("GRCh37"), read_regions("GRCh38")
     assert [(r.chromosome, r.name) for r in old] == [(r.chromosome, r.name) for r in new]
     # Builds differ by shifts of at most two megabases; regions around centromeres change their length.
     assert all(abs(a.first - b.first) < 2.1e6 and abs(a.last - b.last) < 2.1e6 for a, b in zip(old, new, strict=True))
@@ -47,19 +47,19 @@ def test_both_builds_list_the_same_regions():
 )
 def test_known_genes(code, old, new, name):
     for build, position in (("GRCh37", old), ("GRCh38", new)):
-        found = [r.name for r in LONG_RANGE_LD[build] if r.chromosome == code and r.first <= position <= r.last]
+        found = [r.name for r in read_regions(build) if r.chromosome == code and r.first <= position <= r.last]
         assert found == ([] if name is None else [name])
 
 
 def test_file_of_regions(tmp_path):
     path = tmp_path / "mine.txt"
     path.write_text("# mine\nchr6\t25000000\t33500000\tthe HLA\n\n8 8000000 12000000  # inversion\n x 5 5\n")
-    assert named_regions(path) == (
+    assert read_regions(path) == (
         Region("6", 25000000, 33500000, "the HLA"),
         Region("8", 8000000, 12000000),
         Region("X", 5, 5),
     )
-    assert named_regions(str(path)) == named_regions(path)
+    assert read_regions(str(path)) == read_regions(path)
 
 
 @pytest.mark.parametrize(
@@ -77,20 +77,20 @@ def test_bad_files(tmp_path, text, message):
     path = tmp_path / "mine.txt"
     path.write_text(text)
     with pytest.raises(InputError, match=message) as caught:
-        named_regions(path)
+        read_regions(path)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_neither_build_nor_file(tmp_path):
-    with pytest.raises(InputError, match=r"hg18: is neither a build nor a file; give GRCh37 .* GRCh38"):
-        named_regions("hg18")
+    with pytest.raises(InputError, match=r"hg18: cannot be read \(No such file .*\); give GRCh37 .* GRCh38"):
+        read_regions("hg18")
     with pytest.raises(InputError, match="cannot be read"):
-        named_regions(tmp_path)
+        read_regions(tmp_path)
     binary = tmp_path / "x.bed"
     binary.write_bytes(b"\x6c\x1b\x01\xff\xfe")
     with pytest.raises(InputError, match="not text"):
-        named_regions(binary)
+        read_regions(binary)
 
 
 def test_in_regions_takes_both_ends_and_all_spellings():
@@ -103,7 +103,7 @@ def test_in_regions_takes_both_ends_and_all_spellings():
 
 
 def test_in_regions_is_what_each_variant_says(rng):
-    regions = LONG_RANGE_LD["GRCh37"]
+    regions = read_regions("GRCh37")
     codes = rng.integers(1, 23, 3000)
     positions = rng.integers(0, 200_000_000, 3000)
     expected = [

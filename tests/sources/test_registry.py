@@ -16,7 +16,7 @@ from streampca import PCA, InputError, open_genotypes, open_source
 from streampca.demos.simulate_genotypes import simulate_genotypes
 from streampca.run.convert import convert
 from streampca.sources import genotype_suffixes, registry
-from streampca.sources.shape_only import on_paper
+from streampca.sources.made_up import made_up
 
 TOY = """
 import numpy as np
@@ -131,9 +131,9 @@ def test_labels_are_those_that_xarray_reads(tmp_path):
 
 
 def test_genotypes_are_recognised_by_suffix_and_prefix(tmp_path):
-    assert {".bed", ".pgen", ".vcz"} == set(genotype_suffixes())
-    assert on_paper("study.vcz", (3, 5)).is_genotypes
-    assert not on_paper("study.zarr", (3, 5)).is_genotypes
+    assert {".bed", ".bgen", ".geno", ".pgen", ".vcz"} == set(genotype_suffixes())
+    assert made_up("study.vcz", (3, 5)).is_genotypes
+    assert not made_up("study.zarr", (3, 5)).is_genotypes
     simulate_genotypes(tmp_path / "study", 12, 50)
     assert open_source(tmp_path / "study").is_genotypes
     # A folder of the same name is a store.

@@ -180,7 +180,7 @@ BAD = {
     "unknown scheme": (lambda _: "nosuch://store.zarr", "nosuch://store.zarr"),
     "folder": (lambda p: p, "not a Zarr store"),
     "unknown kind of file": (lambda p: _text_file(p, "x.xyz"), "unknown file format"),
-    "npy that is not": (lambda p: _text_file(p, "x.npy"), "not a complete .npy"),
+    "npy that is not": (lambda p: _text_file(p, "x.npy"), "cannot be opened as .npy"),
     "netcdf that is not": (lambda p: _text_file(p, "x.nc"), "x.nc"),
     "nothing inside the group": (lambda p: f"{_two_arrays(p)}/nosuch", "nosuch"),
     "group of several": (_two_arrays, "give an array in it"),

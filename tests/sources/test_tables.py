@@ -128,9 +128,15 @@ def test_unknown_columns_and_text_for_numbers_are_refused(read):
         read_table(Path("nowhere.tsv"), Ids(["a"]))
 
 
+def test_a_cell_that_is_a_null_character_is_text(read):
+    # NumPy drops null characters at the end of its own texts.
+    with pytest.raises(InputError, match=r"must be numeric, but has text, e.g. '\\x00'"):
+        read("id\theight\na\t\0\n", ["a"]).numbers("height")
+
+
 def test_binary_files_are_refused(tmp_path):
     (tmp_path / "t").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(InputError, match="not a text table"):
+    with pytest.raises(InputError, match="is not text .*; give tab-separated text in UTF-8"):
         read_table(tmp_path / "t", Ids(["a"]))
 
 

@@ -12,7 +12,7 @@ from source_helpers import everything
 from streampca.demos.simulate_genotypes import simulate_genotypes
 from streampca.run.convert import convert
 from streampca.sources import Source, open_genotypes, open_source
-from streampca.sources.filters import Filter
+from streampca.sources.thresholds import Thresholds
 from streampca.sources.wrappers import Cached, Float64View, HeldOut, Wrapper, as_float64
 
 # Follow from what a wrapper forwards.
@@ -58,11 +58,11 @@ def test_attributes_of_genotypes_are_those_of_the_source(genotypes, wrap, reques
 
 @pytest.mark.parametrize("wrap", WRAPPERS)
 def test_a_part_of_a_wrapper_is_a_part_of_its_source(genotypes, wrap):
-    part = wrap(genotypes).take(features=np.arange(7), filter=Filter(maf=0.2), note="cut short")
+    part = wrap(genotypes).take(features=np.arange(7), filter=Thresholds(maf=0.2), note="cut short")
     np.testing.assert_array_equal(everything(part), everything(genotypes)[:, :7])
-    assert part.filter == Filter(maf=0.2)
+    assert part.filter == Thresholds(maf=0.2)
     assert part.notes[-1] == "cut short"
-    assert genotypes.filter == Filter(maf=0.1)
+    assert genotypes.filter == Thresholds(maf=0.1)
 
 
 @pytest.mark.parametrize("wrap", WRAPPERS)

@@ -10,7 +10,7 @@ import pytest
 import zarr
 from helpers import one_line
 from source_helpers import CODECS, DTYPES, D, N, assert_reads_as, everything, numbers, zarr_array
-from zarr.codecs import ZstdCodec
+from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, ZstdCodec
 
 from streampca import InputError, open_source
 
@@ -185,3 +185,18 @@ def test_a_chunk_that_ends_like_the_stamp_is_not_taken_for_damage(tmp_path, tail
     x[:, :] = tail
     zarr_array(tmp_path / "x.zarr", x)
     assert_reads_as(open_source(tmp_path / "x.zarr"), x)
+
+
+@pytest.mark.parametrize(("codecs", "noted"), [((BytesCodec(), Crc32cCodec()), False), ((BytesCodec(),), True)])
+def test_shards_without_a_checksum_are_noted(tmp_path, codecs, noted):
+    x = numbers(shape=(8, 5))
+    sharding = ShardingCodec(chunk_shape=(2, 5), codecs=(BytesCodec(),), index_codecs=codecs)
+    array = zarr.create(
+        store=tmp_path / "x.zarr", shape=x.shape, chunks=(4, 5), dtype=x.dtype, codecs=[sharding], zarr_format=3,
+        config={"write_empty_chunks": True},
+    )  # fmt: skip
+    array[...] = x
+    source = open_source(tmp_path / "x.zarr")
+    assert_reads_as(source, x)
+    assert [note for note in source.notes if "no checksum" in note] == list(source.notes)
+    assert bool(source.notes) is noted

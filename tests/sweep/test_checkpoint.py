@@ -12,11 +12,11 @@ from genotype_helpers import write_bed
 
 from streampca.errors import InputError, Stopped
 from streampca.run.config import build
-from streampca.run.fit import fit_job, open_data, pruned
+from streampca.run.fit import fit_job, open_data, select_genotypes
 from streampca.sweep.checkpoint import Checkpoint, Signature, active_checkpoint, read_record, write_record
 from streampca.sweep.matrix import Defects
 from streampca.sweep.memory import Budget
-from streampca.sweep.merge_tree import Nodes, Partial, middle_of, parent_of
+from streampca.sweep.merge_tree import Nodes, Partial, halves_of, parent_of
 from streampca.sweep.statistics import Moments, Product, Scatter
 
 PCA = {"kind": "pca", "n_components": 3}
@@ -30,6 +30,7 @@ CASES = {
     "krylov, along features": ("wide", {}, PCA | {"solver": "krylov"}),
     "genotypes": ("genotypes", {"maf": 0.05, "mind": 0.2}, PCA | {"solver": "krylov"}),
     "pruned, without outliers": ("genotypes", {"ld_prune": 0.5, "outliers": "remove"}, PCA),
+    "without relatives": ("genotypes", {"unrelated": 0.01}, PCA),
     "fraction": ("tall", {}, PCA | {"n_components": 0.5}),
     "ppca": ("tall", {}, LATENT | {"method": "closed"}),
     "ppca with gaps": ("gaps", {}, LATENT),
@@ -66,9 +67,7 @@ def fit(case: str, data: dict[str, str], store: Path, progress=lambda _: None) -
     config = build({"data": {"path": data[name]}, "filter": chosen, "model": model, "output": {"path": "unused.zarr"}})
     store.mkdir(exist_ok=True)
     job = fit_job(open_data(config.data, config.filter), config, Budget(4 * 10**9), progress)
-    if config.filter.ld_prune is not None:
-        job = pruned(job, config.filter.ld_prune)
-    config.kind.function("fit")(job, store)
+    select_genotypes(job, config.filter).fit(store)
     group = zarr.open_group(store, mode="r")
     return {name: np.asarray(array[...]).tobytes() for name, array in group.arrays() if array.dtype.kind in "biuf"}
 
@@ -236,19 +235,17 @@ def test_a_question_that_was_rounded_otherwise_is_the_same():
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 6, 7, 11, 29, 64])
 def test_any_part_of_the_tree_saves_the_work_below_it(count):
-    def every(a, b):
-        if b - a == 1:
-            return [(a, b)]
-        m = middle_of(a, b)
-        return [*every(a, m), *every(m, b), (a, b)]
+    def every(span):
+        return [*(below for half in halves_of(span) for below in every(half)), span]
 
-    spans = every(0, count)
+    spans = every((0, count))
+    assert all(sum(b - a for a, b in halves_of(span)) in (0, span[1] - span[0]) for span in spans)
     assert Counter(spans).most_common(1)[0][1] == 1
     for span in spans:
         parent = parent_of(span, count)
         assert (parent is None) == (span == (0, count))
         if parent:
-            assert span in [(parent[0], middle_of(*parent)), (middle_of(*parent), parent[1])]
+            assert span in halves_of(parent)
         nodes = Nodes(count, joined, {span: piece(*span)})
         singles = [s for s in nodes.to_do if s[1] - s[0] == 1]
         assert sorted(a for a, _ in singles) == [a for a in range(count) if not span[0] <= a < span[1]]

@@ -13,7 +13,8 @@ from helpers import UnreadableSource, one_line
 from streampca import PCA, InputError, MemoryLimitError, open_source
 from streampca.models.pca.fit import plan_pca
 from streampca.models.pca.options import PCAOptions
-from streampca.sources.genotypes import GenotypeSource
+from streampca.sources.genotypes import COMPILED_BYTES, SMALL_BYTES
+from streampca.sources.made_up import MadeUpGenotypes
 from streampca.sweep.memory import (
     PROCESS_RESERVE,
     Budget,
@@ -69,7 +70,7 @@ def test_a_refusal_names_the_least_needed_and_that_is_accepted(shape, solver):
         plan_pca(source, PCAOptions(n_components=10, solver=solver), memory="20MB")
     text = one_line(error)
     assert "20 MB is allowed" in text
-    advised = re.search(r"raise the limit to (\d+MB) or more", text).group(1)
+    advised = re.search(r"use memory_limit='(\d+MB)' or more", text).group(1)
     accepted = plan_pca(source, PCAOptions(n_components=10, solver=solver), memory=advised)
     assert accepted.peak_bytes <= memory_limit(advised)
     least = int(re.search(r"at least (\d+) MB", text).group(1))
@@ -122,7 +123,10 @@ def test_what_is_declared_is_added_up():
     assert (need.driver, need.after, need.partial) == (3 * 10**6, 2 * 10**6, 10**5)
     large = footprint(source, Needs(0, 0, after=10**9), Budget(10**9))[1]
     assert large.peak(1) == large.peak(50) == large.process + 10**9
-    assert GenotypeSource.library_bytes > source.library_bytes == 0
+    genotypes = MadeUpGenotypes("x", (1000, 2000)), MadeUpGenotypes("x", (1000, 5000))
+    assert [g.library_bytes for g in genotypes] == [SMALL_BYTES, COMPILED_BYTES]
+    assert SMALL_BYTES < COMPILED_BYTES
+    assert source.library_bytes == 0
 
 
 def test_the_needs_with_the_smallest_peak_are_planned():

@@ -15,18 +15,19 @@ from sklearn.neighbors import KernelDensity, KNeighborsClassifier
 
 from streampca._typing import Array
 from streampca.errors import InputError
-from streampca.models.assign.records import FOLDS, NONE, Assignment, AssignOptions, confusion_of, names_of, threshold_of
+from streampca.models.assign.options import AssignOptions
+from streampca.models.assign.records import FOLDS, NONE, Assignment, confusion_of, names_of, threshold_of
 
 Split = tuple[Array, Array]
 
-# Bandwidths that are tried, as multiples of Scott's rule.
+# Candidates for the bandwidth, as multiples of Scott's rule.
 BANDWIDTHS = np.geomspace(1 / 8, 4, 16)
-# Most samples that have kernels; of more, a random options.
+# At most this number of samples have kernels, drawn at random.
 MOST_KERNELS = 10_000
 
 
 class NearestClasses(KNeighborsClassifier):  # type: ignore[misc]
-    """Nearest neighbours that are searched once, for votes and distances."""
+    """Nearest neighbours, with one search for votes and distances."""
 
     def fit(self, X: Array, y: Array) -> NearestClasses:
         """Keep the samples; y are integers from 0."""

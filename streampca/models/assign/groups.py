@@ -15,11 +15,12 @@ from sklearn.model_selection import KFold
 
 from streampca._typing import Array
 from streampca.errors import InputError
-from streampca.models.assign.records import FOLDS, Assignment, AssignOptions, confusion_of, names_of, threshold_of
+from streampca.models.assign.options import AssignOptions
+from streampca.models.assign.records import FOLDS, Assignment, confusion_of, names_of, threshold_of
 
-# Most samples by which the number of groups is sought; of more, a random options.
+# The number of groups is chosen on at most this number of samples, drawn at random.
 MOST_SEARCHED = 5_000
-# Covariances of groups.
+# Types of covariances that are compared.
 SHAPES = ("full", "diag")
 
 
@@ -82,7 +83,7 @@ def _explaining_collapse() -> Iterator[None]:
     except ValueError as error:
         if "ill-defined empirical covariance" not in str(error):
             raise
-        raise InputError("some groups are points or lines; use fewer --groups or --components") from error
+        raise InputError("some groups have no variance in a direction; use fewer --groups or --components") from error
 
 
 def _mixture(scores: Array, options: AssignOptions) -> tuple[Any, dict[str, Any], list[str]]:
@@ -91,7 +92,7 @@ def _mixture(scores: Array, options: AssignOptions) -> tuple[Any, dict[str, Any]
     some = scores
     if n > MOST_SEARCHED:
         some = scores[np.random.default_rng(options.seed).choice(n, MOST_SEARCHED, replace=False)]
-    # At least two samples per group, even without a held-out fifth.
+    # At least two samples per group, even if a fifth of them is held out.
     most = max(1, len(some) // 2)
     if options.groups is not None and options.groups > most:
         raise InputError(f"groups must be at most {most} for {len(some)} samples, got {options.groups}")

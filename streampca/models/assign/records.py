@@ -1,37 +1,18 @@
-"""Options of an assignment, its result, and the rule for samples of no class."""
+"""The result of an assignment, and the rule for samples of no class."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import numpy as np
-from pydantic import BeforeValidator, Field
 from sklearn.metrics import confusion_matrix
 
 from streampca._typing import Array
-from streampca.validation import Count, Options, Positive, Seed, plain_number
 
 NONE = "none of these"
 FOLDS = 5
-
-
-class AssignOptions(Options):
-    """Assignment of samples to classes by their scores."""
-
-    method: Literal["nn", "nb", "kde", "gmm"] = Field(
-        default="nb",
-        description="nn: nearest neighbours; nb: naive Bayes; kde: kernel densities; gmm: groups without labels.",
-    )
-    outside: Annotated[float, Field(ge=0, lt=1), BeforeValidator(plain_number)] = Field(
-        default=0.01, description="Share of labelled samples as unlikely as a sample of no class; 0 assigns all."
-    )
-    neighbours: Count = Field(default=1, description="Number of neighbours that vote, for nn.")
-    bandwidth: Positive | None = Field(default=None, description="Width of the kernels; by cross-validation if none.")
-    groups: Count | None = Field(default=None, description="Number of groups, for gmm; by BIC if none.")
-    max_groups: Count = Field(default=12, description="Largest number of groups that is tried.")
-    seed: Seed = Field(default=0, description="Seed of folds, of samples that have kernels, and of mixtures.")
 
 
 @dataclass(frozen=True)

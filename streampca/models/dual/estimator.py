@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from streampca._typing import Array
-from streampca.models.base import SHARED, Estimator, scores_like
-from streampca.models.dual import dataset
+from streampca.models.base import Estimator, scores_like
 from streampca.models.dual.fit import DualPPCAFit, fit_dual
 from streampca.models.dual.options import DualPPCAOptions
-from streampca.progress import Progress, silent
+from streampca.progress import Progress
+from streampca.sources import Source
+from streampca.sweep.sweep import Sweeps
 
 
-class DualPPCA(Estimator):
+@dataclass(repr=False, eq=False)
+class DualPPCA(Estimator[DualPPCAFit]):
     """Dual probabilistic PCA: latent points by maximum likelihood, weights integrated out.
 
     Probabilistic PCA, Y = Z W' + noise for centred data Y (n x d), gives the latent points z_n a prior N(0, I),
@@ -68,49 +71,25 @@ class DualPPCA(Estimator):
     ((20, 2), 0.01)
     """
 
-    _dataset = dataset
-    _shown = ("components", "certificate", "explained_variance")
-    _fitted: DualPPCAFit
+    _options = DualPPCAOptions
+    _record = DualPPCAFit
+    _shown = (
+        "latent", "eigenvalues", "noise_variance", "log_likelihood", "components", "explained_variance", "certificate",
+    )  # fmt: skip
 
-    def __init__(
-        self,
-        n_components: Any = None,
-        *,
-        scale: str | None = "auto",
-        solver: str = "auto",
-        tol: float = 1e-3,
-        memory_limit: str | int | None = None,
-        random_state: Any = 0,
-        progress: Progress | None = None,
-    ):
-        self.n_components = n_components
-        self.scale = scale
-        self.solver = solver
-        self.tol = tol
-        self.memory_limit = memory_limit
-        self.random_state = random_state
-        self.progress = progress
+    n_components: Any = None
+    _: KW_ONLY
+    scale: str | None = "auto"
+    solver: str = "auto"
+    tol: float = 1e-3
+    memory_limit: str | int | None = None
+    random_state: Any = 0
+    progress: Progress | None = None
 
-    def fit(self, X: Any, y: None = None, *, sample_dims: Sequence[str] | None = None) -> DualPPCA:  # noqa: ARG002
-        """Fit the latent points of the samples of X: an array, a path, or anything that `open_source` takes.
-
-        Parameters
-        ----------
-        X : samples x features.
-        y : ignored.
-        sample_dims : dimensions of labelled data that make up the samples; the first one by default.
-        """
-        source = self._source(X, sample_dims, reset=True)
-        options = DualPPCAOptions.of(self._parameters())
-        fitted, sweeps = fit_dual(source, options, memory=self.memory_limit, progress=self.progress or silent)
-        swept = sweeps.matrix.source
-        self._keep(fitted, swept, fitted.pca.axes(swept))
-        return self
-
-    def _set_attributes(self) -> None:
-        self._show(self._fitted.pca, (*SHARED, *self._shown))
-        for name in ("latent", "eigenvalues", "noise_variance", "log_likelihood"):
-            setattr(self, f"{name}_", getattr(self._fitted, name))
+    def _fit(self, source: Source) -> Sweeps:
+        fitted, sweeps = fit_dual(source, self._checked_options(), **self._how)
+        self._keep(fitted, source, sweeps.matrix.source)
+        return sweeps
 
     def fit_transform(self, X: Any, y: None = None, *, sample_dims: Sequence[str] | None = None) -> Any:  # noqa: ARG002
         """Return the latent points of the samples of X.
@@ -130,4 +109,4 @@ class DualPPCA(Estimator):
         Z : points x components.
         """
         check_is_fitted(self)
-        return np.asarray(self._fitted.pca.scaling.restore(np.asarray(Z) @ self._fitted.weights))
+        return np.asarray(self._fitted.scaling.restore(np.asarray(Z) @ self._fitted.weights))

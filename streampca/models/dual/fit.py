@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from streampca._typing import Array
 from streampca.errors import hint_for_missing
 from streampca.models.dual.options import DualPPCAOptions
-from streampca.models.pca.fit import fit_pca, plan_pca, scores_of
+from streampca.models.pca.fit import fit_pca, plan_pca, with_scores
 from streampca.models.pca.options import PCAOptions
 from streampca.models.pca.record import PCAFit
-from streampca.models.ppca.choose import closed_likelihood
 from streampca.models.ppca.fit import component_count
+from streampca.models.ppca.spectrum import closed_likelihood
+from streampca.models.record import Attribute, Variable
 from streampca.progress import Progress, silent
 from streampca.solvers.choose import Plan
 from streampca.solvers.em.loop import LEAST_NOISE
@@ -25,36 +26,59 @@ from streampca.sweep.sweep import Sweeps
 MISSING_HINT = "fill them, or use PPCA, which models them"  # for missing values
 
 
-@dataclass(frozen=True)
-class DualPPCAFit:
-    """Fitted latent points Z, and the principal components that they follow from.
+@dataclass(frozen=True, kw_only=True)
+class DualPPCAFit(PCAFit):
+    """Fitted latent points Z, with the principal components that they follow from.
 
     Attributes
     ----------
-    pca : the principal components of the samples.
     latent : (n, k) Z, along principal axes, longest first.
-    eigenvalues : (k,) of Y Y' / d.
-    noise_variance : s2, the mean of the other eigenvalues.
-    log_likelihood : of all features.
+    others : as for `PCAFit`.
     """
 
-    pca: PCAFit
+    VARIABLES: ClassVar[tuple[Variable, ...]] = (
+        *PCAFit.VARIABLES,
+        Variable("scores", "S component", "latent points Z", "latent"),
+        Variable("dual_eigenvalue", "component", "eigenvalues of Y Y' / d for the centred data Y", "eigenvalues"),
+    )
+    ATTRIBUTES: ClassVar[tuple[Attribute, ...]] = (
+        *PCAFit.ATTRIBUTES,
+        Attribute("total_log_likelihood", of="log_likelihood"),
+    )
+
     latent: Array
-    eigenvalues: Array
-    noise_variance: float
-    log_likelihood: float
 
     @property
-    def genotypes(self) -> bool:
-        """Whether the features are variants."""
-        return self.pca.genotypes
+    def eigenvalues(self) -> Array:
+        """(k,) eigenvalues of Y Y' / d."""
+        return self.explained_variance * (self.n_samples - 1) / self.n_features
+
+    @property
+    def _others(self) -> float:
+        """Sum of the other eigenvalues of Y Y' / d."""
+        return self.total_variance * (self.n_samples - 1) / self.n_features - float(self.eigenvalues.sum())
+
+    @property
+    def _trace(self) -> float:
+        return float(self.eigenvalues.sum()) + max(self._others, 0.0)
+
+    @property
+    def noise_variance(self) -> float:
+        """s2, the mean of the other eigenvalues."""
+        n, k = self.n_samples, self.n_components
+        return max(self._others / max(n - 1 - k, 1), LEAST_NOISE * self._trace / (n - 1))
+
+    @property
+    def log_likelihood(self) -> float:
+        """Log-likelihood of all features: that of PPCA for d samples of n - 1 dimensions."""
+        return closed_likelihood(self.eigenvalues, self._trace, self.n_features, self.n_samples - 1)
 
     @property
     def weights(self) -> Array:
         """(k, d) map from latent points to the mean of the Gaussian process: (Z'Z + s2 I)^-1 Z'Y."""
         lengths = np.linalg.norm(self.latent, axis=0)
-        roots = np.sqrt(self.eigenvalues * len(self.pca.mean))
-        return np.asarray((lengths * roots / (lengths**2 + self.noise_variance))[:, None] * self.pca.components)
+        roots = np.sqrt(self.eigenvalues * self.n_features)
+        return np.asarray((lengths * roots / (lengths**2 + self.noise_variance))[:, None] * self.components)
 
 
 def fit_dual(
@@ -71,17 +95,13 @@ def fit_dual(
     k = component_count(options.n_components, source)
     with hint_for_missing(MISSING_HINT):
         pca, sweeps = fit_pca(source, pca_options(options, k), memory=memory, progress=progress, extra_sweeps=1)
-    scores, pca = scores_of(pca, sweeps)
-    n, d = pca.n_samples, len(pca.mean)
-    values = pca.explained_variance * (n - 1) / d
-    left = pca.total_variance * (n - 1) / d - float(values.sum())
-    noise = max(left / max(n - 1 - k, 1), LEAST_NOISE * (float(values.sum()) + max(left, 0.0)) / (n - 1))
-    lengths = np.sqrt(np.maximum(values - noise, 0.0))
-    unit = np.where(values > 0, np.sqrt(values * d), 1.0)
-    # The likelihood of PPCA with samples and features exchanged: d samples of n - 1 dimensions.
-    likelihood = closed_likelihood(values, float(values.sum()) + max(left, 0.0), d, n - 1)
-    pca = replace(pca, seconds=time.monotonic() - started, scores=None)
-    return DualPPCAFit(pca, scores.astype(np.float64) / unit * lengths, values, noise, likelihood), sweeps
+    pca = replace(with_scores(pca, sweeps), seconds=time.monotonic() - started)
+    assert pca.scores is not None
+    fitted = DualPPCAFit(**{**vars(pca), "scores": None}, latent=pca.scores.astype(np.float64))
+    values = fitted.eigenvalues
+    unit = np.where(values > 0, np.sqrt(values * fitted.n_features), 1.0)
+    lengths = np.sqrt(np.maximum(values - fitted.noise_variance, 0.0))
+    return replace(fitted, latent=fitted.latent / unit * lengths), sweeps
 
 
 def plan_dual(source: Source, options: DualPPCAOptions, *, memory: Any = None) -> Plan:
@@ -92,4 +112,4 @@ def plan_dual(source: Source, options: DualPPCAOptions, *, memory: Any = None) -
 
 def pca_options(options: DualPPCAOptions, n_components: int) -> PCAOptions:
     """Return the options of the principal components."""
-    return PCAOptions.of({**dict(options), "n_components": n_components})
+    return PCAOptions.of({**dict(options), "n_components": n_components, "resolve": "all"})

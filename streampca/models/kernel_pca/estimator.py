@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -11,25 +12,25 @@ from sklearn.utils.validation import check_is_fitted
 
 from streampca._typing import Array
 from streampca.errors import InputError, hint_for_missing
-from streampca.models.base import Transformer, is_dask, is_labelled, samples_like, scaled_block, scores_like
-from streampca.models.kernel_pca import dataset
-from streampca.models.kernel_pca.fit import fit_kernel_pca
+from streampca.models.base import Transformer, is_labelled, samples_like, scaled_block
+from streampca.models.kernel_pca.fit import MISSING_HINT, fit_kernel_pca
 from streampca.models.kernel_pca.options import KernelPCAOptions
 from streampca.models.kernel_pca.preimages import RESTORED_ROWS, KernelDenoiser, Scores, pre_images
 from streampca.models.kernel_pca.record import (
-    MISSING_HINT,
     KernelPCAFit,
     finite_scores,
     kernel_scores,
     kernel_sweeps,
+    with_kernel_scores,
 )
-from streampca.progress import Progress, silent
+from streampca.progress import Progress
 from streampca.sources import Source
 from streampca.sweep.statistics import RowsOf
-from streampca.sweep.sweep import Sweeps, lazy_rows, one_blas_thread
+from streampca.sweep.sweep import Sweeps, one_blas_thread
 
 
-class KernelPCA(Transformer):
+@dataclass(repr=False, eq=False)
+class KernelPCA(Transformer[KernelPCAFit]):
     """Kernel principal component analysis by Nystrom landmarks, for data that need not fit in memory.
 
     PCA of phi(x) = K^(-1/2) k(x) for the kernel k(x) with m landmarks and K among them: mean and m x m covariance in
@@ -113,101 +114,51 @@ class KernelPCA(Transformer):
     True
     """
 
-    _dataset = dataset
+    _options = KernelPCAOptions
+    _record = KernelPCAFit
     _shown = (
         "eigenvalues", "explained_variance", "explained_variance_ratio", "certificate", "estimated_error",
         "kept_trace", "kept_variance", "landmarks", "weights", "n_landmarks", "gamma",
     )  # fmt: skip
-    _fitted: KernelPCAFit
 
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        kernel: str | Callable[[Array, Array], Array] = "rbf",
-        gamma: float | str | None = "scale",
-        degree: float = 3,
-        coef0: float = 1,
-        n_landmarks: int | str = 1000,
-        landmarks: str = "uniform",
-        target_trace: float = 0.95,
-        scale: str | None = None,
-        missing: str = "error",
-        fit_inverse_transform: bool = False,
-        alpha: float = 0.1,
-        memory_limit: str | int | None = None,
-        random_state: Any = 0,
-        progress: Progress | None = None,
-    ):
-        self.n_components = n_components
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.n_landmarks = n_landmarks
-        self.landmarks = landmarks
-        self.target_trace = target_trace
-        self.scale = scale
-        self.missing = missing
-        self.fit_inverse_transform = fit_inverse_transform
-        self.alpha = alpha
-        self.memory_limit = memory_limit
-        self.random_state = random_state
-        self.progress = progress
-
-    def fit(self, X: Any, y: None = None, *, sample_dims: Sequence[str] | None = None) -> KernelPCA:  # noqa: ARG002
-        """Fit the components of X: an array, a path, or anything that `open_source` takes but genotypes.
-
-        Parameters
-        ----------
-        X : samples x features.
-        y : ignored.
-        sample_dims : dimensions of labelled data that make up the samples; the first one by default.
-        """
-        self._fit(self._source(X, sample_dims, reset=True))
-        return self
-
-    def fit_transform(self, X: Any, y: None = None, *, sample_dims: Sequence[str] | None = None) -> Any:  # noqa: ARG002
-        """Fit the components and return the scores of X; one sweep more than `fit`.
-
-        Parameters
-        ----------
-        X, y, sample_dims : as for `fit`.
-        """
-        source = self._source(X, sample_dims, reset=True)
-        sweeps = self._fit(source)
-        if is_dask(X):
-            return self.transform(X)
-        self._scores = kernel_scores(self._fitted, sweeps)
-        self.n_sweeps_ = sweeps.n_sweeps
-        return scores_like(X, self._scores, source)
+    n_components: int | None = None
+    _: KW_ONLY
+    kernel: str | Callable[[Array, Array], Array] = "rbf"
+    gamma: float | str | None = "scale"
+    degree: float = 3
+    coef0: float = 1
+    n_landmarks: int | str = 1000
+    landmarks: str = "uniform"
+    target_trace: float = 0.95
+    scale: str | None = None
+    missing: str = "error"
+    fit_inverse_transform: bool = False
+    alpha: float = 0.1
+    memory_limit: str | int | None = None
+    random_state: Any = 0
+    progress: Progress | None = None
 
     def _fit(self, source: Source) -> Sweeps:
-        options = KernelPCAOptions.of(self._parameters())
-        fitted, sweeps = fit_kernel_pca(source, options, memory=self.memory_limit, progress=self.progress or silent)
-        self._keep(fitted, source, (source.samples, source.features))
+        fitted, sweeps = fit_kernel_pca(source, self._checked_options(), **self._how)
+        self._keep(fitted, source, source)
         return sweeps
 
-    def transform(self, X: Any) -> Any:
-        """Return the scores of samples; one sweep. Dask in, lazy Dask out.
+    def _fitted_scores(self, sweeps: Sweeps, source: Source) -> Array:  # noqa: ARG002
+        self._fitted = with_kernel_scores(self._fitted, sweeps)
+        self._set_attributes()
+        assert self._fitted.scores is not None
+        return self._fitted.scores
 
-        Parameters
-        ----------
-        X : samples x features: an array, a path, or anything that `open_source` takes.
-        """
-        check_is_fitted(self)
-        source, fitted = self._source(X, None, reset=False), self._fitted
-        lazy = is_dask(X)
-        sweeps = self._sweeps(source, restores=False, held=not lazy)
-        if lazy:
-            block = partial(_block_scores, fitted=fitted, missing=self.missing)
-            return lazy_rows(X.reshape(source.shape), block, self.n_components_, np.dtype(fitted.tile_dtype))
+    def _scores_of(self, source: Source) -> Array:
+        sweeps = kernel_sweeps(source, self._fitted, self.missing, **self._how, held=True)
         with hint_for_missing(MISSING_HINT):
-            return scores_like(X, kernel_scores(fitted, sweeps, check=True), source)
+            return kernel_scores(self._fitted, sweeps, check=True)
 
-    def _sweeps(self, source: Source, restores: bool, held: bool) -> Sweeps:
-        progress = self.progress or silent
-        return kernel_sweeps(source, self._fitted, self.missing, self.memory_limit, progress, restores, held)
+    def _block_scores(self) -> Callable[[Array], Array]:
+        return partial(_block_scores, fitted=replace(self._fitted, scores=None), missing=self.missing)
+
+    def _dtype(self, source: Source) -> np.dtype[Any]:  # noqa: ARG002
+        return np.dtype(self._fitted.tile_dtype)
 
     def inverse_transform(self, X: Any) -> Any:
         """Map scores back to samples: by the ridge map if learnt, else exactly (linear) or by fixed point (rbf).
@@ -243,23 +194,22 @@ class KernelPCA(Transformer):
         """
         check_is_fitted(self)
         source, fitted = self._source(X, None, reset=False), self._fitted
-        sweeps = self._sweeps(source, restores=True, held=True)
+        sweeps = kernel_sweeps(source, fitted, self.missing, **self._how, restores=True, held=True)
         denoiser = KernelDenoiser.of(fitted, sweeps.matrix.dtype)
         with hint_for_missing(MISSING_HINT):
             pieces, _ = sweeps.run(RowsOf(denoiser, most=RESTORED_ROWS), "denoising", check=True)
         return samples_like(X, np.concatenate(pieces), source)
 
     def __sklearn_tags__(self) -> Any:
-        """Return the types that are kept, and whether NaN is allowed."""
+        """Return the tags of scikit-learn: float32 becomes float64 if the kernel needs it."""
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64"]
-        tags.input_tags.allow_nan = self.missing == "mean"
         return tags
 
 
 def _block_scores(block: Array, *, fitted: KernelPCAFit, missing: str) -> Array:
     """Return the scores of one block of a lazy array."""
     T = scaled_block(block, fitted.scaling, fitted.tile_dtype, missing)
-    scores = Scores.of(fitted.map, fitted.solution, T.dtype)
+    scores = Scores.of(fitted.map, fitted, T.dtype)
     rows = [scores(T[i : i + RESTORED_ROWS]) for i in range(0, len(T), RESTORED_ROWS)]
     return finite_scores(np.concatenate(rows) if rows else np.empty((0, scores.weights.shape[1]), T.dtype))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import replace
 from typing import Any
@@ -12,21 +13,15 @@ from streampca._typing import Array
 from streampca.errors import InputError, MemoryLimitError, hint_for_missing
 from streampca.models.kernel_pca.options import KernelPCAOptions
 from streampca.models.kernel_pca.preimages import MOST_ANCHORS, fit_ridge
-from streampca.models.kernel_pca.record import (
-    MISSING_HINT,
-    KernelPCAFit,
-    check_kernel_data,
-    first_count,
-    kernel_of,
-    learns_moments,
-)
+from streampca.models.kernel_pca.record import KernelPCAFit
 from streampca.models.pca.record import signed
+from streampca.models.record import swept
 from streampca.progress import Progress, logger, silent
-from streampca.solvers.base import Wanted, in_float64_if_needed, know_scaling
+from streampca.solvers.base import Wanted, know_scaling
 from streampca.solvers.choose import Plan
 from streampca.solvers.cost import block_size
 from streampca.solvers.dense import Dense
-from streampca.solvers.kernel.kernels import WITHOUT_GAMMA, FourierMap, Kernel, draw_frequencies, gamma_of
+from streampca.solvers.kernel.kernels import MOVABLE, WITHOUT_GAMMA, FourierMap, Kernel, draw_frequencies, gamma_of
 from streampca.solvers.kernel.landmarks import (
     draw_rows,
     kmeans_landmarks,
@@ -45,6 +40,7 @@ from streampca.solvers.kernel.nystrom import (
     solve_nystrom,
 )
 from streampca.solvers.krylov import Krylov
+from streampca.solvers.restart import with_restarts
 from streampca.sources import Source
 from streampca.sweep.matrix import FeatureMatrix, feature_tile_length
 from streampca.sweep.memory import Budget, Needs, SweepPlan, plan_sweeps
@@ -52,6 +48,8 @@ from streampca.sweep.scaling import Scaling
 from streampca.sweep.statistics import STRIP, Scatter
 from streampca.sweep.sweep import Sweeps
 
+FIRST_LANDMARKS = 64  # "auto" starts with these
+MISSING_HINT = "fill them (PPCA can: `impute`), or use missing='mean'"
 SAMPLE = 1000  # rows that determine gamma and the centre
 CHECKED = 1000  # rows that show what float32 tiles lose and what the landmarks miss
 SAMPLE_BYTES, LEAST_ROWS = 64 << 20, 50  # size of such a sample of wide rows, and its least length
@@ -66,6 +64,34 @@ FEW = 0.5  # landmarks that keep a smaller share of the variance are too few,
 NEARLY_ALL = 0.999  # unless they keep this share of the trace: then the kernel hardly differs between samples
 
 
+def check_kernel_data(source: Source, options: KernelPCAOptions) -> None:
+    """Raise `InputError` for data that kernel PCA cannot be fitted to."""
+    n, _ = source.shape
+    if source.is_genotypes:
+        raise InputError(
+            f"{source.name}: kernel PCA reads samples one by one, but genotypes are stored by variant; fit it to their "
+            "scores: `streampca pca` first, then `streampca kpca NAME.pca.zarr/scores`"
+        )
+    if n < 2:
+        raise InputError(f"{source.name}: kernel PCA needs at least 2 samples, got n_samples = {n}")
+    most = n if options.n_landmarks == "auto" else min(n, first_count(options, n))
+    if options.n_components is not None and options.n_components > most:
+        raise InputError(
+            f"n_components must be at most {most} (the smaller of {n} samples and n_landmarks), got "
+            f"{options.n_components}"
+        )
+    if options.missing == "mean" and options.scale is None and options.kernel_name not in MOVABLE:
+        raise InputError(
+            f"missing='mean' needs scale='unit' for kernel={options.kernel_name!r}, or fill the missing values first"
+        )
+
+
+def first_count(options: KernelPCAOptions, n: int) -> int:
+    """Return the number of features to start with, for n samples; Fourier features are pairs."""
+    count = FIRST_LANDMARKS if options.n_landmarks == "auto" else options.n_landmarks
+    return 2 * -(-count // 2) if options.fourier else min(n, count)
+
+
 def rows_of(count: int, shape: tuple[int, int], least: int = 0) -> int:
     """Return the number of rows to draw, at most `count`; it does not depend on the memory limit."""
     n, d = shape
@@ -74,13 +100,13 @@ def rows_of(count: int, shape: tuple[int, int], least: int = 0) -> int:
 
 def candidates(options: KernelPCAOptions, shape: tuple[int, int], m: int) -> int:
     """Return the number of candidate rows for m landmarks, before the first sweep."""
-    return 0 if options.landmarks == "fourier" else rows_of(m * FROM_SAMPLE[options.landmarks], shape, m)
+    return 0 if options.fourier else rows_of(m * FROM_SAMPLE[options.landmarks], shape, m)
 
 
 def plan_kernel(source: Source, options: KernelPCAOptions, m: int, budget: Budget) -> SweepPlan:
     """Plan sweeps with m features; raise `MemoryLimitError` if they do not fit."""
     n, d = source.shape
-    k, fourier = options.n_components or min(n, m), options.landmarks == "fourier"
+    k, fourier = options.n_components or min(n, m), options.fourier
     forms = not fourier or m <= LARGEST_COVARIANCE
     # The covariance, or a block of vectors; landmarks that move, or samples by anchors.
     partial = 8 * (m + 1) * (block_size(k) if not forms or (m >= n and not fourier) else m + 1)
@@ -93,7 +119,7 @@ def plan_kernel(source: Source, options: KernelPCAOptions, m: int, budget: Budge
     length = feature_tile_length(Scatter().tile_length(m, 4), d, 4)
     # Features, inputs and kernel of a tile, and the temporary of a product in strips.
     tile = 4 * length * (2 * m + 1) + 8 * length * (2 * d + k + 4) + 8 * min(STRIP, m) * m
-    # Samples, landmarks as they are and as the kernel needs them, weights; matrices of landmarks and their factors.
+    # Samples, landmarks and their copy for the kernel, weights; matrices of landmarks and their factors.
     rows = candidates(options, source.shape, m) + rows_of(SAMPLE, source.shape) + rows_of(CHECKED, source.shape)
     driver = 8 * (2 * rows * d + 4 * m * (d + k))
     driver += 8 * (6 * m * m if forms else m * (21 * block_size(k) + 2 * k))
@@ -115,10 +141,10 @@ def plan_kernel_pca(source: Source, options: KernelPCAOptions, *, memory: Any = 
     n, d = source.shape
     m = min(n, PLANNED_LANDMARKS) if options.n_landmarks == "auto" else first_count(options, n)
     planned = plan_kernel(source, options, m, Budget.of(memory))
-    also = (learns_moments(options), options.fit_inverse_transform, options.landmarks in ("kmeans", "leverage"))
+    also = (options.learns_moments, options.fit_inverse_transform, options.landmarks in ("kmeans", "leverage"))
     sweeps = 1 + extra_sweeps + sum(also)
-    exact = m == n and options.landmarks != "fourier"
-    what = f"{m} Fourier features" if options.landmarks == "fourier" else f"{m} landmarks ({options.landmarks})"
+    exact = m == n and not options.fourier
+    what = f"{m} Fourier features" if options.fourier else f"{m} landmarks ({options.landmarks})"
     work = n * (m * (m + 4.0 * d + 100) if not exact else 4.0 * d + 100)
     return Plan(
         **vars(planned), solver=None, name="kernel PCA", reason="all samples, exactly" if exact else what,
@@ -140,12 +166,18 @@ def fit_kernel_pca(
     check_kernel_data(source, options)
     n, d = source.shape
     m = first_count(options, n)
-    scaling = None if learns_moments(options) else Scaling(np.zeros(d))
+    scaling = None if options.learns_moments else Scaling(np.zeros(d))
     planned = plan_kernel(source, options, m, budget)
-    fit = _Fit(planned.over(source, options.missing, options.scale, scaling, progress), options, budget)
-    with fit.sweeps, hint_for_missing(MISSING_HINT):
-        fitted = fit.run(m)
-    return replace(fitted, seconds=time.monotonic() - started), fit.sweeps
+
+    def start(part: Source, _: Array | None) -> tuple[SweepPlan, Sweeps]:
+        return planned, planned.over(part, options.missing, options.scale, scaling, progress)
+
+    def attempt(_: SweepPlan, sweeps: Sweeps) -> KernelPCAFit:
+        return _Fit(sweeps, options, budget).run(m)
+
+    with hint_for_missing(MISSING_HINT):
+        fitted, sweeps = with_restarts(source, start, attempt)
+    return replace(fitted, seconds=time.monotonic() - started), sweeps
 
 
 class _Fit:
@@ -161,9 +193,11 @@ class _Fit:
     def run(self, m: int) -> KernelPCAFit:
         """Learn means and scales, choose the landmarks, compute the components."""
         options = self.options
-        if learns_moments(options):
-            self._learn_moments()
-        if options.landmarks == "fourier":
+        if options.learns_moments:
+            moments = self.sweeps.moments()
+            know_scaling(self.sweeps, moments)
+            self.missing = moments.missing
+        if options.fourier:
             return self._with_fourier(m)
         if options.n_landmarks != "auto":
             return self._with_landmarks(m)
@@ -171,26 +205,16 @@ class _Fit:
         while True:
             fitted = self._with_landmarks(m)
             more = self._more(m)
-            if fitted.solution.kept >= options.target_trace or more == m:
+            if fitted.kept_trace >= options.target_trace or more == m:
                 break
             # The landmarks keep less of all data than of the sample.
             m = more
-        if fitted.solution.kept < options.target_trace:
+        if fitted.kept_trace < options.target_trace:
             most = f"{MOST_LANDMARKS} is the largest number of landmarks"
             why = most if m >= MOST_LANDMARKS else "no more fit the memory limit"
             short = f"the landmarks keep less than target_trace={options.target_trace:g}: {why}"
             fitted = replace(fitted, advice=joined(fitted.advice, short))
         return fitted
-
-    def _learn_moments(self) -> None:
-        """Sweep for means and deviations."""
-
-        def attempt() -> Array:
-            moments = self.sweeps.moments()
-            know_scaling(self.sweeps, moments)
-            return moments.missing
-
-        self.missing = in_float64_if_needed(self.sweeps, attempt)
 
     def _more(self, m: int) -> int:
         """Return the next number of landmarks to try after m; m itself if no more fit."""
@@ -244,7 +268,7 @@ class _Fit:
         The candidates are all rows, in order, if m is their number. The first call chooses gamma, from rows of its own.
         """
         options, shape = self.options, (self.n, self.d)
-        exact = m >= self.n and options.landmarks != "fourier"
+        exact = m >= self.n and not options.fourier
         chosen = np.arange(self.n) if exact else self._drawn(candidates(options, shape, m), 0)
         others = np.setdiff1d(self._drawn(rows_of(CHECKED, shape), 1), chosen[:m] if exact or self._uniform else [])
         some = np.sort(self._drawn(rows_of(SAMPLE, shape), 2))
@@ -254,8 +278,11 @@ class _Fit:
         del samples
         if self.kernel is None:
             gamma = None if options.gamma == "features" else options.gamma
-            self.kernel = kernel_of(options, gamma_of(gamma, options.kernel_name, groups[2]))
-            if self.kernel.movable and not learns_moments(options):
+            gamma, function = gamma_of(gamma, options.kernel_name, groups[2]), options.kernel
+            self.kernel = Kernel(
+                options.kernel_name, gamma, options.degree, options.coef0, function if callable(function) else None
+            )
+            if self.kernel.movable and not options.learns_moments:
                 # Distances are differences of squares, which lose digits far from the origin.
                 centre = groups[2].mean(axis=0, dtype=np.float64)
                 self.sweeps.matrix = replace(self.sweeps.matrix, scaling=Scaling(centre))
@@ -303,8 +330,9 @@ class _Fit:
         fitted = self._record(kernel, points, solution, options.landmarks)
         # With too few others, assume that all the missed variance is along one direction.
         enough = len(others) >= LEAST_ROWS // 2
-        missed = min(solution.lost, missed_by(span, kernel, points, others)) if enough else solution.lost
-        return replace(fitted, missed=missed)
+        lost = solution.lost_variance
+        missed = min(lost, missed_by(span, kernel, points, others)) if enough else lost
+        return replace(fitted, missed_variance=missed)
 
     def _chosen(self, sample: Array, kernel: Kernel, m: int) -> Array:
         """Return the landmarks."""
@@ -342,11 +370,11 @@ class _Fit:
             f"{m} random Fourier features approximate the kernel with a root mean square error of {error:.2g}"
         )
         solution = KernelSolution(
-            solved.vectors, solved.scaling.mean, None, solved.values, solved.errors.certificate, solved.trace, 0.0,
-            1.0, m, solved.advice,
+            weights=solved.vectors, kernel_mean=solved.scaling.mean, explained_variance=solved.values,
+            certificate=solved.errors.certificate, total_variance=solved.trace, rank=m, advice=solved.advice,
         )  # fmt: skip
-        components = self._record(kernel, features.frequencies, solution, "fourier", sample)
-        return replace(components, missed=float("nan"), converged=solved.converged)
+        fitted = self._record(kernel, features.frequencies, solution, "fourier", sample)
+        return replace(fitted, converged=solved.converged)
 
     def _record(
         self, kernel: Kernel, points: Array, solution: KernelSolution, method: str, samples: Array | None = None
@@ -356,42 +384,35 @@ class _Fit:
         assert sweeps.matrix.scaling is not None
         if self.options.n_components is None:
             solution = solution.without_null()
-        solution = replace(solution, weights=signed(solution.weights.T).T)
         advice = joined(solution.advice, _too_few(kernel, solution, method))
+        solution = replace(solution, weights=signed(solution.weights.T).T, advice=advice)
         fitted = KernelPCAFit(
+            **(vars(solution) | swept(sweeps)),
             kernel=kernel,
             points=points,
             fourier=method == "fourier",
-            solution=solution,
             scaling=sweeps.matrix.scaling,
             method=method,
-            n_samples=self.n,
             missing=self.missing,
-            advice=advice,
-            notes=tuple(self.notes),
-            tile_dtype=str(sweeps.matrix.dtype),
-            sweep_seconds=(),
-            bytes_read=0,
+            missed_variance=0.0 if method == "exact" else math.nan,
+            notes=(*sweeps.matrix.source.notes, *self.notes),
         )
         if self.options.fit_inverse_transform:
-            fitted = replace(
-                fitted,
-                ridge=fit_ridge(
-                    sweeps, fitted.map, solution, samples if samples is not None else points, self.options.alpha
-                ),
-            )
+            anchors = points if samples is None else samples
+            ridge = fit_ridge(sweeps, fitted.map, solution, anchors, self.options.alpha)
+            fitted = replace(fitted, **swept(sweeps), ridge=ridge)
         if advice:
             logger.warning("%s", advice)
-        return replace(fitted, sweep_seconds=tuple(sweeps.seconds), bytes_read=sweeps.bytes_read)
+        return fitted
 
 
 def _too_few(kernel: Kernel, solution: KernelSolution, method: str) -> str:
     """Return advice if the landmarks keep little, or if the kernel makes all or no samples alike."""
     if method == "fourier":
         return ""
-    share, values = 1 - solution.lost / solution.total, solution.values
+    share, values = 1 - solution.lost_variance / solution.total_variance, solution.explained_variance
     has_gamma = kernel.function is None and kernel.name not in WITHOUT_GAMMA
-    if share < FEW and solution.kept > NEARLY_ALL and has_gamma:
+    if share < FEW and solution.kept_trace > NEARLY_ALL and has_gamma:
         return (
             f"the kernel differs between samples by little more than rounding: gamma={kernel.gamma:.3g} is too small; "
             "use gamma='median'"
@@ -399,7 +420,7 @@ def _too_few(kernel: Kernel, solution: KernelSolution, method: str) -> str:
     larger = f"; gamma={kernel.gamma:.3g} may be too large" if has_gamma else ""
     if share < FEW:
         return f"the landmarks keep {share:.1%} of the variance: use more landmarks{larger}"
-    even = solution.total / max(1, solution.rank - 1)
+    even = solution.total_variance / max(1, solution.rank - 1)
     if kernel.of_differences and solution.rank > 2 and values[0] < 1.01 * even:
         return f"all components have the same variance: no two samples are similar under this kernel{larger}"
     return ""

@@ -142,35 +142,34 @@ def _gamma_of(anchors: Array) -> float:
     return 1 / (2 * spread) if spread > 0 else 1.0
 
 
-def check_invertible(found: KernelPCAFit) -> None:
+def check_invertible(fitted: KernelPCAFit) -> None:
     """Raise `InputError` if a model has no pre-images."""
-    name = found.kernel.name
-    if found.ridge is None and (found.fourier or name not in ("linear", "rbf")):
+    name = fitted.kernel.name
+    if fitted.ridge is None and (fitted.fourier or name not in ("linear", "rbf")):
         raise InputError(
-            f"kernel={name!r}{' with Fourier features' if found.fourier else ''} has no pre-image by itself: fit with "
+            f"kernel={name!r}{' with Fourier features' if fitted.fourier else ''} has no pre-image by itself: fit with "
             "fit_inverse_transform=True (--fit-inverse-transform)"
         )
 
 
-def pre_images(found: KernelPCAFit, scores: Array, start: Array | None = None) -> Array:
+def pre_images(fitted: KernelPCAFit, scores: Array, start: Array | None = None) -> Array:
     """Return samples, centred and scaled as the inputs are, whose images are close to the points with these scores.
 
     Parameters
     ----------
     start : (t, d) of the fixed point iteration; the best landmark by default.
     """
-    if found.ridge is not None:
-        return found.ridge(scores)
-    check_invertible(found)
-    solution = found.solution
-    assert solution.mean_weights is not None
-    points = found.points.astype(scores.dtype, copy=False)
-    weights = scores @ solution.weights.T.astype(scores.dtype) + solution.mean_weights.astype(scores.dtype)
-    if found.kernel.name == "linear":
+    if fitted.ridge is not None:
+        return fitted.ridge(scores)
+    check_invertible(fitted)
+    assert fitted.mean_weights is not None
+    points = fitted.points.astype(scores.dtype, copy=False)
+    weights = scores @ fitted.weights.T.astype(scores.dtype) + fitted.mean_weights.astype(scores.dtype)
+    if fitted.kernel.name == "linear":
         return np.asarray(weights @ points)
     if start is None:
-        start = points[np.argmax(weights @ found.kernel.values(points, points), axis=1)]
-    return fixed_point(found.kernel, points, weights, start)
+        start = points[np.argmax(weights @ fitted.kernel.values(points, points), axis=1)]
+    return fixed_point(fitted.kernel, points, weights, start)
 
 
 def fixed_point(kernel: Kernel, points: Array, weights: Array, start: Array) -> Array:
@@ -201,21 +200,21 @@ def fixed_point(kernel: Kernel, points: Array, weights: Array, start: Array) -> 
 class KernelDenoiser:
     """Denoises rows of inputs: pre-images of their projections, in units of the data."""
 
-    found: KernelPCAFit
+    fitted: KernelPCAFit
     scores: Scores
 
     @classmethod
-    def of(cls, found: KernelPCAFit, dtype: Any) -> KernelDenoiser:
+    def of(cls, fitted: KernelPCAFit, dtype: Any) -> KernelDenoiser:
         """Return a denoiser of tiles of a type."""
-        ridge = found.ridge
+        ridge = fitted.ridge
         if ridge is not None:
             ridge = replace(ridge, anchors=ridge.anchors.astype(dtype), weights=ridge.weights.astype(dtype))
-        found = replace(found, points=found.points.astype(dtype, copy=False), ridge=ridge)
-        return cls(found, Scores.of(found.map, found.solution, dtype))
+        fitted = replace(fitted, points=fitted.points.astype(dtype, copy=False), ridge=ridge)
+        return cls(fitted, Scores.of(fitted.map, fitted, dtype))
 
     def __call__(self, A: Array) -> Array:
         """Return the rows of A, denoised."""
-        return np.asarray(self.found.scaling.restore(pre_images(self.found, self.scores(A), A)).astype(A.dtype))
+        return np.asarray(self.fitted.scaling.restore(pre_images(self.fitted, self.scores(A), A)).astype(A.dtype))
 
 
 @dataclass(frozen=True)

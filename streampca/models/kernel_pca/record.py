@@ -1,73 +1,34 @@
-"""Kernel PCA: checks of the data, the fitted record, and scores."""
+"""The fitted record of kernel PCA, and scores; landmarks of results are in units of the data."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from streampca._typing import Array
 from streampca.errors import InputError
-from streampca.models.kernel_pca.options import KernelPCAOptions
 from streampca.models.kernel_pca.preimages import RESTORED_ROWS, RidgeMap, Scores
-from streampca.models.record import Fitted
+from streampca.models.record import Attribute, Fitted, Variable
 from streampca.progress import Progress
-from streampca.solvers.kernel.kernels import MOVABLE, FourierMap, Kernel, LandmarkMap
+from streampca.solvers.kernel.kernels import FourierMap, Kernel, LandmarkMap
 from streampca.solvers.kernel.nystrom import KernelSolution
-from streampca.sources import Source
+from streampca.sources import Axis, Source
 from streampca.sweep.matrix import FeatureMap
 from streampca.sweep.memory import WRITE_COPIES, Budget, Needs, plan_sweeps
 from streampca.sweep.scaling import Scaling
 from streampca.sweep.statistics import RowsOf
 from streampca.sweep.sweep import Sweeps
 
-FIRST_LANDMARKS = 64  # "auto" starts with these
-MISSING_HINT = "fill them (PPCA can: `impute`), or use missing='mean'"
-
-
-def kernel_of(options: KernelPCAOptions, gamma: float) -> Kernel:
-    """Return the kernel with all its parameters."""
-    function = options.kernel if callable(options.kernel) else None
-    return Kernel(options.kernel_name, gamma, options.degree, options.coef0, function)
-
-
-def learns_moments(options: KernelPCAOptions) -> bool:
-    """Whether means and deviations of all samples are needed, which take a sweep."""
-    return options.scale is not None or options.missing == "mean"
-
-
-def check_kernel_data(source: Source, options: KernelPCAOptions) -> None:
-    """Raise `InputError` for data that kernel PCA cannot be fitted to."""
-    n, _ = source.shape
-    if source.is_genotypes:
-        raise InputError(
-            f"{source.name}: kernel PCA reads samples one by one, but genotypes are stored by variant; fit it to their "
-            "scores: `streampca pca` first, then `streampca kpca NAME.pca.zarr/scores`"
-        )
-    if n < 2:
-        raise InputError(f"{source.name}: kernel PCA needs at least 2 samples, got n_samples = {n}")
-    most = n if options.n_landmarks == "auto" else min(n, first_count(options, n))
-    if options.n_components is not None and options.n_components > most:
-        raise InputError(
-            f"n_components must be at most {most} (the smaller of {n} samples and n_landmarks), got "
-            f"{options.n_components}"
-        )
-    if options.missing == "mean" and options.scale is None and options.kernel_name not in MOVABLE:
-        raise InputError(
-            f"missing='mean' needs scale='unit' for kernel={options.kernel_name!r}, or fill the missing values first"
-        )
-
-
-def first_count(options: KernelPCAOptions, n: int) -> int:
-    """Return the number of features to start with, for n samples; Fourier features are pairs."""
-    count = FIRST_LANDMARKS if options.n_landmarks == "auto" else options.n_landmarks
-    return 2 * -(-count // 2) if options.landmarks == "fourier" else min(n, count)
+if TYPE_CHECKING:
+    import xarray
 
 
 @dataclass(frozen=True, kw_only=True)
-class KernelPCAFit(Fitted):
+class KernelPCAFit(Fitted, KernelSolution):
     """Fitted components in feature space.
 
     Attributes
@@ -75,36 +36,76 @@ class KernelPCAFit(Fitted):
     kernel : with its parameters.
     points : (m, d) landmarks, or (m / 2, d) random frequencies, centred and scaled as the inputs are.
     fourier : whether points are frequencies.
-    solution : weights, eigenvalues, certificates.
-    scaling : of the inputs.
-    missed : largest variance along one direction that the landmarks miss, estimated from a sample.
+    method : how landmarks were chosen, "exact" if all samples are landmarks, or "fourier".
+    missed_variance : largest variance along one direction that the landmarks miss, estimated from a sample.
     ridge : map from scores back to samples, if learnt.
-    others : as for `Fitted`.
+    scores : (n, k) of the fitted samples, if known.
+    others : as for `Fitted` and `KernelSolution`.
     """
+
+    # L is the dimension of the landmarks or of the Fourier features.
+    VARIABLES: ClassVar[tuple[Variable, ...]] = (
+        *Fitted.VARIABLES,
+        Variable(
+            "weights", "L component",
+            "of the features of landmarks in each component; scores are (k(x, landmarks) - kernel_mean) weights",
+        ),
+        Variable("kernel_mean", "L", "mean over the samples of the kernel with each landmark"),
+        Variable("mean_weights", "L", "of the features of landmarks in the mean"),
+        Variable("explained_variance", "component", "eigenvalues of the covariance in feature space (n - 1)"),
+        Variable("explained_variance_ratio", "component", "share of the variance in feature space, at least"),
+        Variable("eigenvalue", "component", "eigenvalues of the centred kernel matrix of all samples", "eigenvalues"),
+        Variable(
+            "certificate", "component", "bound on ||C v - lambda v|| / lambda for the covariance C in feature space"
+        ),
+        Variable(
+            "estimated_error", "component",
+            "relative distance of the exact eigenvalues above these, estimated from a sample",
+        ),
+        Variable("frequencies", "frequency F"),
+        Variable("landmarks", "landmark F", of="stored_landmarks"),
+        Variable(
+            "scaled_landmarks", "landmark F",
+            "landmarks, centred and scaled; only if the units of the data cannot hold all digits",
+        ),
+        Variable("anchors", "anchor component", of="ridge.anchors"),
+        Variable(
+            "anchor_weights", "anchor F",
+            "samples are anchor_offset + rbf(scores, anchors) anchor_weights, centred and scaled", "ridge.weights",
+        ),
+        Variable("anchor_offset", "F", of="ridge.offset"),
+        Variable("scores", "S component"),
+    )  # fmt: skip
+    ATTRIBUTES: ClassVar[tuple[Attribute, ...]] = (
+        *Fitted.ATTRIBUTES,
+        Attribute("kernel", str, "kernel.name"),
+        Attribute("kernel_is_function", bool),
+        Attribute("gamma", of="kernel.gamma"),
+        Attribute("degree", of="kernel.degree"),
+        Attribute("coef0", of="kernel.coef0"),
+        Attribute("method", str),
+        Attribute("rank", int),
+        Attribute("layout", str),
+        Attribute("n_landmarks", int),
+        Attribute("kept_trace"),
+        Attribute("missed_variance"),
+        Attribute("kept_variance"),
+        Attribute("lost_variance"),
+        Attribute("anchor_gamma", of="ridge.gamma"),
+    )
 
     kernel: Kernel
     points: Array
     fourier: bool
-    solution: KernelSolution
-    scaling: Scaling
     method: str
-    missed: float = 0.0
+    missed_variance: float = math.nan
     ridge: RidgeMap | None = None
+    scores: Array | None = None
 
     @property
     def map(self) -> FeatureMap:
         """The map from samples to features."""
         return FourierMap(self.points) if self.fourier else LandmarkMap(self.kernel, self.points)
-
-    @property
-    def mean(self) -> Array:
-        """Centre of the inputs."""
-        return self.scaling.mean
-
-    @property
-    def scale(self) -> Array | None:
-        """Scale of each feature; None if features are not scaled."""
-        return self.scaling.scale
 
     @property
     def landmarks(self) -> Array:
@@ -113,49 +114,26 @@ class KernelPCAFit(Fitted):
         return np.asarray(points if self.fourier else self.scaling.restore(points))
 
     @property
-    def n_components(self) -> int:
-        """Number of components, k."""
-        return len(self.solution.values)
+    def frequencies(self) -> Array | None:
+        """Frequencies of Fourier features."""
+        return self.points if self.fourier else None
 
     @property
-    def explained_variance(self) -> Array:
-        """Eigenvalues of the covariance in feature space (n - 1)."""
-        return self.solution.values
+    def stored_landmarks(self) -> Array | None:
+        """Landmarks in units of the data; None for Fourier features."""
+        return None if self.fourier else self.landmarks
 
     @property
-    def eigenvalues(self) -> Array:
-        """Eigenvalues of the centred kernel matrix of all samples, as scikit-learn gives them."""
-        return self.solution.values * (self.n_samples - 1)
-
-    @property
-    def explained_variance_ratio(self) -> Array:
-        """Share of the variance in feature space of each component, at least."""
-        return self.solution.values / self.solution.total
-
-    @property
-    def certificate(self) -> Array:
-        """Bound on |C v - lambda v| / lambda of each component."""
-        return self.solution.certificate
-
-    @property
-    def kept_trace(self) -> float:
-        """Share of the sum of k(x, x) that the landmarks keep; NaN for Fourier features."""
-        return float("nan") if self.fourier else self.solution.kept
-
-    @property
-    def kept_variance(self) -> float:
-        """Share of the variance in feature space that the landmarks keep, at least; NaN for Fourier features."""
-        return float("nan") if self.fourier else 1 - self.solution.lost / self.solution.total
-
-    @property
-    def weights(self) -> Array:
-        """(m, k) weights of the features in each component."""
-        return self.solution.weights
+    def scaled_landmarks(self) -> Array | None:
+        """Landmarks, centred and scaled, if units of the data cannot hold all digits."""
+        if self.fourier or np.array_equal(_scaled(self.landmarks, self.scaling, self.points.dtype), self.points):
+            return None
+        return self.points
 
     @property
     def n_landmarks(self) -> int:
         """Number of landmarks, or of Fourier features."""
-        return len(self.solution.weights)
+        return len(self.weights)
 
     @property
     def gamma(self) -> float:
@@ -163,15 +141,72 @@ class KernelPCAFit(Fitted):
         return self.kernel.gamma
 
     @property
+    def kernel_is_function(self) -> bool:
+        """Whether the kernel is a Python function."""
+        return self.kernel.function is not None
+
+    @property
+    def eigenvalues(self) -> Array:
+        """Eigenvalues of the centred kernel matrix of all samples, as scikit-learn gives them."""
+        return self.explained_variance * (self.n_samples - 1)
+
+    @property
+    def explained_variance_ratio(self) -> Array:
+        """Lower bound on the share of the variance in feature space of each component."""
+        return self.explained_variance / self.total_variance
+
+    @property
     def estimated_error(self) -> Array:
         """Relative distance of the exact eigenvalues above these, estimated from a sample."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where(self.solution.values > 0, self.missed / self.solution.values, np.inf)
+            return np.where(self.explained_variance > 0, self.missed_variance / self.explained_variance, np.inf)
 
     @property
-    def total_variance(self) -> float:
-        """Variance in feature space, at most."""
-        return self.solution.total
+    def kept_variance(self) -> float:
+        """Lower bound on the share of the variance that the landmarks keep; NaN for Fourier features."""
+        return 1 - self.lost_variance / self.total_variance
+
+    @property
+    def layout(self) -> str:
+        """Order of the weights in memory: products of another order round differently."""
+        return "C" if self.weights.flags.c_contiguous else "F"
+
+    def named_axes(self, samples: Axis, features: Axis) -> dict[str, Axis]:
+        """Return the axes of the samples, the features, and the landmarks or Fourier features."""
+        landmark = "fourier_feature" if self.fourier else "landmark"
+        return {**super().named_axes(samples, features), "L": Axis((landmark,), (self.n_landmarks,))}
+
+    @classmethod
+    def fields_in(cls, dataset: xarray.Dataset) -> dict[str, Any]:
+        """Return the fields that a Dataset has; raise `InputError` if its kernel is a Python function."""
+        attrs = dataset.attrs
+        if attrs["kernel_is_function"]:
+            raise InputError(
+                f"the kernel of this result is a Python function ({attrs['kernel']}), which is not stored; fit the "
+                "model again in Python"
+            )
+        values = super().fields_in(dataset)
+        fourier, scaling = "frequencies" in dataset, values["scaling"]
+
+        def rows(name: str) -> Array:
+            return np.asarray(dataset[name].values.reshape(-1, len(scaling.mean)))
+
+        if fourier or "scaled_landmarks" in dataset:
+            points = rows("frequencies" if fourier else "scaled_landmarks")
+        else:
+            points = _scaled(rows("landmarks"), scaling, attrs["tile_dtype"])
+        if "anchors" in dataset:
+            weights, offset = rows("anchor_weights"), rows("anchor_offset")[0]
+            values["ridge"] = RidgeMap(float(attrs["anchor_gamma"]), dataset["anchors"].values, weights, offset)
+        values["weights"] = np.asarray(values["weights"], order=attrs.get("layout", "C"))
+        kernel = Kernel(str(attrs["kernel"]), float(attrs["gamma"]), float(attrs["degree"]), float(attrs["coef0"]))
+        return {**values, "kernel": kernel, "points": points, "fourier": fourier}
+
+
+def _scaled(landmarks: Array, scaling: Scaling, dtype: Any) -> Array:
+    """Return landmarks centred and scaled."""
+    centred = landmarks - scaling.mean
+    return np.asarray((centred if scaling.scale is None else centred / scaling.scale).astype(dtype))
 
 
 @dataclass(frozen=True)
@@ -185,13 +220,24 @@ class _Checked:
 
 
 def kernel_scores(
-    found: KernelPCAFit, sweeps: Sweeps, check: bool = False, sink: Callable[[int, Array], None] | None = None
+    fitted: KernelPCAFit, sweeps: Sweeps, check: bool = False, sink: Callable[[int, Array], None] | None = None
 ) -> Array:
     """Sweep for the scores of samples; into the sink, if given."""
     dtype = sweeps.matrix.dtype
-    scores = Scores.of(found.map, found.solution, dtype)
+    scores = Scores.of(fitted.map, fitted, dtype)
     pieces, _ = sweeps.run(RowsOf(scores, sink and _Checked(sink), RESTORED_ROWS), "scores", check)
-    return finite_scores(np.concatenate(pieces)) if pieces else np.empty((0, len(found.solution.values)), dtype)
+    return finite_scores(np.concatenate(pieces)) if pieces else np.empty((0, fitted.n_components), dtype)
+
+
+def with_kernel_scores(
+    fitted: KernelPCAFit, sweeps: Sweeps, sink: Callable[[int, Array], None] | None = None
+) -> KernelPCAFit:
+    """Return the fit with the scores of its samples; one sweep, into the sink if given."""
+    scores = kernel_scores(fitted, sweeps, sink=sink)
+    return replace(
+        fitted, scores=scores if sink is None else None, sweep_seconds=tuple(sweeps.seconds),
+        bytes_read=sweeps.bytes_read,
+    )  # fmt: skip
 
 
 def finite_scores(scores: Array) -> Array:
@@ -202,7 +248,7 @@ def finite_scores(scores: Array) -> Array:
 
 
 def kernel_sweeps(
-    source: Source, found: KernelPCAFit, missing: str, memory: Any, progress: Progress, restores: bool = False,
+    source: Source, fitted: KernelPCAFit, missing: str, memory: Any, progress: Progress, restores: bool = False,
     held: bool = False,
 ) -> Sweeps:  # fmt: skip
     """Plan a sweep over new samples, whose tiles become features, then scores or samples again.
@@ -212,14 +258,10 @@ def kernel_sweeps(
     restores : whether scores are mapped back to samples.
     held : whether the driver gets the result; else tasks write it.
     """
+    fitted.check_features(source)
     n, d = source.shape
-    if d != len(found.mean):
-        raise InputError(
-            f"{source.name}: X has {d} features, but the components were fitted on {len(found.mean)} features; give "
-            "the same features in the same order"
-        )
-    m, k = found.solution.weights.shape
-    dtype, width = np.dtype(found.tile_dtype), d if restores else k
+    m, k = fitted.weights.shape
+    dtype, width = np.dtype(fitted.tile_dtype), d if restores else k
     needs = Needs(
         0,
         # Features, weights and the kernel of a few rows; and the result of a partition, joined and written.
@@ -230,4 +272,4 @@ def kernel_sweeps(
     )
     what = "denoising" if restores else "projecting"
     planned = plan_sweeps(source, needs, Budget.of(memory), what, dtype=dtype)
-    return planned.over(source, missing, None, found.scaling, progress)
+    return planned.over(source, missing, None, fitted.scaling, progress)

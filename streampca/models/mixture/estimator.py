@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -12,15 +12,17 @@ from sklearn.utils.validation import check_is_fitted
 
 from streampca._typing import Array
 from streampca.errors import InputError
-from streampca.models.base import Estimator
-from streampca.models.mixture import dataset
+from streampca.models.base import Estimator, Likelihood
 from streampca.models.mixture.fit import MixtureOfPPCAFit, fit_mixture, log_joint, probabilities
 from streampca.models.mixture.options import MixtureOptions
-from streampca.progress import Progress, silent
+from streampca.progress import Progress
 from streampca.solvers.mixture.statistics import log_sum
+from streampca.sources import Source
+from streampca.sweep.sweep import Sweeps
 
 
-class MixtureOfPPCA(DensityMixin, Estimator):  # type: ignore[misc]
+@dataclass(repr=False, eq=False)
+class MixtureOfPPCA(Likelihood, DensityMixin, Estimator[MixtureOfPPCAFit]):  # type: ignore[misc]
     """Mixture of probabilistic principal component analysers, for data that need not fit in memory.
 
     x | c ~ N(mu_c, W_c W_c' + s2_c I) with weights pi_c: clusters, each with principal axes of its own. Fitted by exact
@@ -79,56 +81,31 @@ class MixtureOfPPCA(DensityMixin, Estimator):  # type: ignore[misc]
     [(0.0, 0.7, 0.7), (0.7, 0.7, 0.0)]
     """
 
-    _dataset = dataset
+    _options = MixtureOptions
+    _record = MixtureOfPPCAFit
     _shown = (
-        "weights", "means", "components", "explained_variance", "noise_variance", "log_likelihood", "n_iter",
+        "weights", "means", "components", "explained_variance", "noise_variance", "log_likelihood",
+        "log_likelihoods", "n_iter",
     )  # fmt: skip
-    _fitted: MixtureOfPPCAFit
 
-    def __init__(
-        self,
-        n_clusters: int = 2,
-        n_components: int = 1,
-        *,
-        scale: str | None = None,
-        tol: float = 1e-3,
-        max_iter: int = 200,
-        memory_limit: str | int | None = None,
-        random_state: Any = 0,
-        progress: Progress | None = None,
-    ):
-        self.n_clusters = n_clusters
-        self.n_components = n_components
-        self.scale = scale
-        self.tol = tol
-        self.max_iter = max_iter
-        self.memory_limit = memory_limit
-        self.random_state = random_state
-        self.progress = progress
+    n_clusters: int = 2
+    n_components: int = 1
+    _: KW_ONLY
+    scale: str | None = None
+    tol: float = 1e-3
+    max_iter: int = 200
+    memory_limit: str | int | None = None
+    random_state: Any = 0
+    progress: Progress | None = None
 
-    def fit(self, X: Any, y: None = None, *, sample_dims: Sequence[str] | None = None) -> MixtureOfPPCA:  # noqa: ARG002
-        """Fit the mixture to X: an array, a path, or anything that `open_source` takes.
-
-        Parameters
-        ----------
-        X : samples x features.
-        y : ignored.
-        sample_dims : dimensions of labelled data that make up the samples; the first one by default.
-        """
-        options = MixtureOptions.of(self._parameters())
-        source = self._source(X, sample_dims, reset=True)
-        fitted, _ = fit_mixture(source, options, memory=self.memory_limit, progress=self.progress or silent)
-        self._keep(fitted, source, (source.samples, source.features))
-        return self
-
-    def _set_attributes(self) -> None:
-        super()._set_attributes()
-        self.log_likelihoods_ = np.array(self._fitted.log_likelihoods)
+    def _fit(self, source: Source) -> Sweeps:
+        fitted, sweeps = fit_mixture(source, self._checked_options(), **self._how)
+        self._keep(fitted, source, source)
+        return sweeps
 
     def _log_joint(self, X: Any) -> Array:
         check_is_fitted(self)
-        source = self._source(X, None, reset=False)
-        return log_joint(source, self._fitted, self.memory_limit, self.progress or silent)
+        return log_joint(self._source(X, None, reset=False), self._fitted, **self._how)
 
     def score_samples(self, X: Any) -> Array:
         """Return the log-density of each sample, (n,); of the scaled features, if scaled. One sweep.
@@ -138,16 +115,6 @@ class MixtureOfPPCA(DensityMixin, Estimator):  # type: ignore[misc]
         X : samples x features: an array, a path, or anything that `open_source` takes.
         """
         return log_sum(self._log_joint(X))
-
-    def score(self, X: Any, y: None = None) -> float:  # noqa: ARG002
-        """Return the mean log-density of the samples.
-
-        Parameters
-        ----------
-        X : samples x features: an array, a path, or anything that `open_source` takes.
-        y : ignored.
-        """
-        return float(np.mean(self.score_samples(X)))
 
     def predict(self, X: Any) -> Array:
         """Return the most probable component of each sample, (n,). One sweep.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -12,17 +12,17 @@ from streampca._typing import Array
 from streampca.errors import InputError, hint_for_missing
 from streampca.models.mixture.options import MixtureOptions
 from streampca.models.pca.record import signed
-from streampca.models.record import Fitted
+from streampca.models.record import Attribute, Fitted, Variable, swept
 from streampca.progress import Progress, silent
-from streampca.solvers.base import in_float64_if_needed, know_scaling
+from streampca.solvers.base import know_scaling
 from streampca.solvers.choose import Plan
-from streampca.solvers.mixture.loop import MixtureEM
+from streampca.solvers.mixture.loop import MixtureEM, MixtureFit
 from streampca.solvers.mixture.start import CANDIDATES, OVERSAMPLE
 from streampca.solvers.mixture.statistics import Flats, Mixture, log_sum
+from streampca.solvers.restart import with_restarts
 from streampca.sources import Source
 from streampca.sweep.matrix import tile_dtype
 from streampca.sweep.memory import Budget, Needs, SweepPlan, plan_stages, plan_sweeps
-from streampca.sweep.scaling import Scaling
 from streampca.sweep.statistics import RowsOf, Statistic
 from streampca.sweep.sweep import Sweeps
 
@@ -41,35 +41,42 @@ class MixtureOfPPCAFit(Fitted):
     components : (K, k, d), orthonormal rows, the largest entry of each positive.
     explained_variance : (K, k) variance along each axis, |w|^2 + s2, of the scaled features.
     noise_variance : (K,) s2_c.
-    scaling : of the features, about the mean of all samples.
     total_variance : of all samples (n - 1).
     log_likelihoods : log-likelihood of all samples before each iteration.
+    probability : (n, K) of each cluster given each sample, if known.
     others : as for `Fitted`.
     """
+
+    VARIABLES: ClassVar[tuple[Variable, ...]] = (
+        *Fitted.VARIABLES,
+        Variable("weights", "cluster", "share of each cluster"),
+        Variable("means", "cluster F", "mean of each cluster, in units of the data"),
+        Variable("components", "cluster component F"),
+        Variable(
+            "explained_variance", "cluster component",
+            "variance of each cluster along each of its components, of maximum likelihood",
+        ),
+        Variable("noise_variance", "cluster", "variance of each cluster along any other direction"),
+        Variable(
+            "log_likelihood", "iteration", "log-likelihood of all samples before each iteration of EM",
+            "log_likelihoods",
+        ),
+        Variable("probability", "S cluster", "of each cluster, given the sample"),
+    )  # fmt: skip
+    ATTRIBUTES: ClassVar[tuple[Attribute, ...]] = (
+        *Fitted.ATTRIBUTES,
+        Attribute("n_iterations", int, "n_iter"),
+        Attribute("total_log_likelihood", of="log_likelihood"),
+    )
 
     weights: Array
     means: Array
     components: Array
     explained_variance: Array
     noise_variance: Array
-    scaling: Scaling
     total_variance: float
-    log_likelihoods: tuple[float, ...]
-
-    @property
-    def mean(self) -> Array:
-        """Mean of each feature over all samples."""
-        return self.scaling.mean
-
-    @property
-    def scale(self) -> Array | None:
-        """Scale of each feature; None if features are not scaled."""
-        return self.scaling.scale
-
-    @property
-    def n_components(self) -> int:
-        """Number of components of each cluster, k."""
-        return int(self.components.shape[1])
+    log_likelihoods: Array
+    probability: Array | None = None
 
     @property
     def n_iter(self) -> int:
@@ -79,7 +86,7 @@ class MixtureOfPPCAFit(Fitted):
     @property
     def log_likelihood(self) -> float:
         """Log-likelihood of all samples, before the last iteration."""
-        return self.log_likelihoods[-1]
+        return float(self.log_likelihoods[-1])
 
     @property
     def mixture(self) -> Mixture:
@@ -147,8 +154,8 @@ def check_no_genotypes(source: Source) -> None:
     """Raise for genotypes, whose samples cannot be read one by one."""
     if source.is_genotypes:
         raise InputError(
-            f"{source.name}: a mixture is not for genotypes; fit it to their scores: MixtureOfPPCA().fit(scores) for "
-            "scores = PCA(n_components=10).fit_transform(...)"
+            f"{source.name}: a mixture is not for genotypes; fit it to the scores of PCA: `streampca mixture "
+            "NAME.pca.zarr/scores`"
         )
 
 
@@ -163,20 +170,28 @@ def fit_mixture(
     memory, progress : as for `fit_pca`.
     """
     started = time.monotonic()
-    sweeps = plan_mixture(source, options, memory=memory).over(source, "error", options.scale, progress=progress)
-    with sweeps, hint_for_missing(MISSING_HINT):
-        trace = in_float64_if_needed(sweeps, lambda: know_scaling(sweeps, sweeps.moments()))
+    planned = plan_mixture(source, options, memory=memory)
+
+    def start(part: Source, _: Array | None) -> tuple[Plan, Sweeps]:
+        return planned, planned.over(part, "error", options.scale, progress=progress)
+
+    def attempt(_: Plan, sweeps: Sweeps) -> tuple[MixtureFit, float]:
+        trace = know_scaling(sweeps, sweeps.moments())
         solver = MixtureEM(
             sweeps, options.n_clusters, options.n_components, trace / sweeps.matrix.n_full, options.tol,
             options.max_iter, options.random_state,
         )  # fmt: skip
-        fit = solver.fit()
+        return solver.fit(), trace
+
+    with hint_for_missing(MISSING_HINT):
+        (fit, trace), sweeps = with_restarts(source, start, attempt)
     mixture, scaling = fit.mixture.take(np.argsort(-fit.mixture.weights, kind="stable")), sweeps.matrix.scaling
     assert scaling is not None
     slow = (
         f"EM stopped after max_iter={options.max_iter} before it reached tol={options.tol:g}; increase max_iter or tol"
     )
     fitted = MixtureOfPPCAFit(
+        **swept(sweeps),
         weights=mixture.weights,
         means=scaling.restore(mixture.flats.centres),
         components=np.stack([signed(axes) for axes in mixture.flats.axes]),
@@ -184,30 +199,38 @@ def fit_mixture(
         noise_variance=mixture.noise,
         scaling=scaling,
         total_variance=trace,
-        log_likelihoods=fit.likelihoods,
-        n_samples=source.shape[0],
+        log_likelihoods=np.array(fit.likelihoods),
         missing=np.zeros(source.shape[1], np.int64),
         converged=fit.converged,
         advice="" if fit.converged else slow,
-        notes=fit.notes,
-        tile_dtype=str(sweeps.matrix.dtype),
-        sweep_seconds=tuple(sweeps.seconds),
-        bytes_read=sweeps.bytes_read,
+        notes=(*source.notes, *fit.notes),
         seconds=time.monotonic() - started,
     )
+    return fitted, sweeps
+
+
+def fit_with_probabilities(
+    source: Source, options: MixtureOptions, *, memory: Any = None, progress: Progress = silent
+) -> tuple[MixtureOfPPCAFit, Sweeps]:
+    """Fit the mixture and compute the probabilities of the fitted samples, in one more sweep."""
+    fitted, sweeps = fit_mixture(source, options, memory=memory, progress=progress)
+    started = time.monotonic()
+    probability = probabilities(log_joint(source, fitted, memory, progress))
+    seconds = time.monotonic() - started
+    fitted = replace(
+        fitted, probability=probability, sweep_seconds=(*fitted.sweep_seconds, seconds),
+        bytes_read=sweeps.bytes_read + source.n_bytes,
+    )  # fmt: skip
     return fitted, sweeps
 
 
 def log_joint(source: Source, fitted: MixtureOfPPCAFit, memory: Any = None, progress: Progress = silent) -> Array:
     """Return log pi_c + log N(x; mu_c, C_c) of samples, (n, K), in float64; one sweep."""
     check_no_genotypes(source)
-    d, (K, width), scaling = source.shape[1], fitted.explained_variance.shape, fitted.scaling
-    if d != len(scaling.mean):
-        raise InputError(
-            f"{source.name}: X has {d} features, but the mixture was fitted on {len(scaling.mean)} features; "
-            "give the same features in the same order"
-        )
-    sweeps = _plan_density(source, K, width, Budget.of(memory)).over(source, "error", None, scaling, progress)
+    fitted.check_features(source)
+    n_clusters, k = fitted.explained_variance.shape
+    planned = _plan_density(source, n_clusters, k, Budget.of(memory))
+    sweeps = planned.over(source, "error", None, fitted.scaling, progress)
     with hint_for_missing(MISSING_HINT):
         pieces, _ = sweeps.run(RowsOf(fitted.mixture.log_joint_of), "density", check=True)
     return np.concatenate(pieces)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any
 
@@ -13,20 +14,19 @@ from sklearn.utils.validation import check_is_fitted
 
 from streampca._typing import Array
 from streampca.errors import InputError
-from streampca.models.base import SHARED, Estimator, is_dask, is_labelled, matched, scaled_block
-from streampca.models.pca.fit import check_width
-from streampca.models.pcr import dataset
+from streampca.models.base import Estimator, is_dask, labelled_like, matched, scaled_block
 from streampca.models.pcr.fit import fit_pcr, predict_targets, predicted_by_covariates
 from streampca.models.pcr.options import PCROptions
 from streampca.models.pcr.record import PCRFit
 from streampca.models.pcr.targets import Targets
-from streampca.progress import Progress, silent
-from streampca.sources import Source
+from streampca.progress import Progress
+from streampca.sources import Axis
 from streampca.sweep.matrix import tile_dtype
 from streampca.sweep.sweep import lazy_rows
 
 
-class PCR(RegressorMixin, Estimator):  # type: ignore[misc]
+@dataclass(repr=False, eq=False)
+class PCR(RegressorMixin, Estimator[PCRFit]):  # type: ignore[misc]
     """Principal component regression: least squares of y on the first m scores, lifted to the features.
 
         y = a + c'gamma + z_m'beta_m + error,   z_m = V_m'x,   beta = V_m beta_m
@@ -82,34 +82,22 @@ class PCR(RegressorMixin, Estimator):  # type: ignore[misc]
     ([1.0, -1.0], 0.99, 1)
     """
 
-    _dataset = dataset
+    _options = PCROptions
+    _record = PCRFit
     _shown = ("components", "explained_variance", "explained_variance_ratio", "certificate")
-    _fitted: PCRFit
 
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        cv: int | None = 5,
-        scale: str | None = "auto",
-        missing: str = "auto",
-        solver: str = "auto",
-        tol: float = 1e-6,
-        memory_limit: str | int | None = None,
-        random_state: Any = 0,
-        progress: Progress | None = None,
-    ):
-        self.n_components = n_components
-        self.cv = cv
-        self.scale = scale
-        self.missing = missing
-        self.solver = solver
-        self.tol = tol
-        self.memory_limit = memory_limit
-        self.random_state = random_state
-        self.progress = progress
+    n_components: int | None = None
+    _: KW_ONLY
+    cv: int | None = 5
+    scale: str | None = "auto"
+    missing: str = "auto"
+    solver: str = "auto"
+    tol: float = 1e-6
+    memory_limit: str | int | None = None
+    random_state: Any = 0
+    progress: Progress | None = None
 
-    def fit(
+    def fit(  # type: ignore[override]
         self, X: Any, y: Any, covariates: Any = None, *, folds: Any = None, sample_dims: Sequence[str] | None = None
     ) -> PCR:
         """Fit the regression of y, of one or more targets, on the components of X.
@@ -126,9 +114,8 @@ class PCR(RegressorMixin, Estimator):  # type: ignore[misc]
             raise InputError("PCR requires y to be passed, but the target y is None; give a number per sample")
         source = self._source(X, sample_dims, reset=True)
         targets = Targets.of(y, covariates, folds, source.shape[0])
-        options = PCROptions.of(self._parameters())
-        fitted, used = fit_pcr(source, options, targets, memory=self.memory_limit, progress=self.progress or silent)
-        self._keep(fitted, used, fitted.pca.axes(used))
+        fitted, sweeps = fit_pcr(source, self._checked_options(), targets, **self._how)
+        self._keep(fitted, source, sweeps.matrix.source)
         return self
 
     def predict(self, X: Any, covariates: Any = None) -> Any:
@@ -144,16 +131,17 @@ class PCR(RegressorMixin, Estimator):  # type: ignore[misc]
         check_is_fitted(self)
         source, fitted = self._source(X, None, reset=False), self._fitted
         if is_dask(X) and not fitted.genotypes:
-            check_width(source, fitted.pca)
+            fitted.check_features(source)
             block = partial(_block_targets, fitted=fitted, missing=self._missing)
             values = lazy_rows(X.reshape(source.shape), block, len(fitted.names), np.float64)
             values = values + predicted_by_covariates(fitted, covariates, source.shape[0])
             return values[:, 0] if fitted.one_target else values
         match = matched(source, self._labels) if fitted.genotypes else None
-        values = predict_targets(
-            source, fitted, covariates, match, self._missing, self.memory_limit, self.progress or silent
-        )  # fmt: skip
-        return self._like(X, values, source)
+        values = predict_targets(source, fitted, covariates, match, self._missing, **self._how)
+        if fitted.one_target:
+            return labelled_like(X, values[:, 0], source.samples, Axis((), ()))
+        names = {"target": (("target",), list(fitted.names))}
+        return labelled_like(X, values, source.samples, Axis(("target",), (len(fitted.names),), names))
 
     def score(self, X: Any, y: Any, covariates: Any = None) -> float:
         """Return R^2 of the predictions, the mean over the targets; samples without a target do not count.
@@ -169,26 +157,9 @@ class PCR(RegressorMixin, Estimator):  # type: ignore[misc]
         known = np.isfinite(np.column_stack([Y, predicted])).all(axis=1)
         return float(r2_score(Y[known], predicted[known]))
 
-    def _like(self, X: Any, values: Array, source: Source) -> Any:
-        """Return predictions in the form of X: labelled if X is, else NumPy."""
-        values = values[:, 0] if self._fitted.one_target else values
-        if not is_labelled(X):
-            return values
-        import xarray  # slow to import, and imported already if X is labelled
-
-        target = () if self._fitted.one_target else ("target",)
-        names = {} if self._fitted.one_target else {"target": list(self._fitted.names)}
-        shaped = values.reshape(*source.samples.sizes, *values.shape[1:])
-        return xarray.DataArray(shaped, dims=(*source.samples.dims, *target), coords={**source.samples.coords, **names})
-
-    @property
-    def _missing(self) -> str:
-        """Rule for NaN in arrays."""
-        return "error" if self.missing == "auto" else self.missing
-
     def _set_attributes(self) -> None:
+        super()._set_attributes()
         fitted = self._fitted
-        self._show(fitted.pca, (*SHARED, *self._shown))
 
         def shaped(values: Array | None) -> Any:
             return values if values is None or not fitted.one_target else values[0]
@@ -201,15 +172,14 @@ class PCR(RegressorMixin, Estimator):  # type: ignore[misc]
         self.folds_ = fitted.folds
 
     def __sklearn_tags__(self) -> Any:
-        """Allow several targets, and NaN if missing="mean"."""
+        """Return the tags of scikit-learn: several targets are allowed."""
         tags = super().__sklearn_tags__()
         tags.target_tags.single_output = False
         tags.target_tags.multi_output = True
-        tags.input_tags.allow_nan = self.missing == "mean"
         return tags
 
 
 def _block_targets(block: Array, *, fitted: PCRFit, missing: str) -> Array:
     """Return the predictions from the components for one block of a lazy array."""
-    T = scaled_block(block, fitted.pca.scaling, np.result_type(tile_dtype(block.dtype), np.float64), missing)
-    return np.asarray(T @ fitted.pca.components.T @ fitted.score_coefficient.T)
+    T = scaled_block(block, fitted.scaling, np.result_type(tile_dtype(block.dtype), np.float64), missing)
+    return np.asarray(T @ fitted.components.T @ fitted.score_coefficient.T)

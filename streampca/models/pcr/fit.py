@@ -10,26 +10,29 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from streampca._typing import Array
 from streampca.errors import InputError, hint_for_missing
 from streampca.genetics.matching import Match
-from streampca.genetics.samples import excluding_sparse
 from streampca.models.genotypes import placed_genotypes
 from streampca.models.pca.fit import of_features, project, resolve, used_features
-from streampca.models.pca.record import PCAFit, also_spent, signed
+from streampca.models.pca.record import PCAFit, signed
 from streampca.models.pcr.options import PCROptions
 from streampca.models.pcr.record import PCRFit
 from streampca.models.pcr.targets import Targets, columns_of, design_of, pca_options, plan_pcr
+from streampca.models.record import swept
 from streampca.progress import Progress, silent
+from streampca.solvers.choose import Plan
 from streampca.solvers.folds.dense import Design, FoldSolution
 from streampca.solvers.folds.least_squares import least_squares_path
+from streampca.solvers.restart import with_restarts
 from streampca.sources import Source
 from streampca.sweep.matrix import Matrix
 from streampca.sweep.memory import Budget
+from streampca.sweep.scaling import ALLELES
 from streampca.sweep.sweep import Sweeps
 
 FAR_OFF = 1e8  # squared distance of the used samples from the centre, relative to their largest variance
@@ -37,8 +40,8 @@ FAR_OFF = 1e8  # squared distance of the used samples from the centre, relative 
 
 def fit_pcr(
     source: Source, options: PCROptions, targets: Targets, *, memory: Any = None, progress: Progress = silent
-) -> tuple[PCRFit, Source]:
-    """Fit a principal component regression; return it, and the source that it is of (genotypes may lose samples).
+) -> tuple[PCRFit, Sweeps]:
+    """Fit a principal component regression; return it and its sweeps, over the samples that genotypes keep.
 
     Parameters
     ----------
@@ -47,31 +50,31 @@ def fit_pcr(
     """
     started, memory = time.monotonic(), Budget.of(memory)
 
-    def attempt(part: Source, full: Array | None) -> tuple[PCRFit, Source]:
-        return _fit(part, options, targets if full is None else targets.take(full), memory, progress), part
+    def start(part: Source, kept: Array | None) -> tuple[tuple[Targets, Design, Plan], Sweeps]:
+        known = targets if kept is None else targets.take(kept)
+        design = design_of(options, known, part.shape[1])
+        chosen, pca = plan_pcr(part, options, known, memory=memory), resolve(pca_options(options), part)
+        matrix = chosen.matrix(part, pca.missing, pca.scale)
+        if not (design.training(None).all() or matrix.fills or part.is_genotypes):
+            if matrix.axis == 1 and matrix.scale not in ALLELES:
+                matrix = replace(matrix, used=design.training(None))
+        return (known, design, chosen), Sweeps(matrix, chosen.threads, progress)
 
-    (fitted, source), seconds, bytes_read = excluding_sparse(source, attempt)
-    pca = replace(also_spent(fitted.pca, seconds, bytes_read), seconds=time.monotonic() - started)
-    return replace(fitted, pca=pca), source
+    fitted, sweeps = with_restarts(source, start, _fit)
+    return replace(fitted, seconds=time.monotonic() - started), sweeps
 
 
-def _fit(source: Source, options: PCROptions, targets: Targets, memory: Any, progress: Progress) -> PCRFit:
-    design = design_of(options, targets, source.shape[1])
-    chosen, pca = plan_pcr(source, options, targets, memory=memory), resolve(pca_options(options), source)
-    matrix = chosen.matrix(source, pca.missing, pca.scale)
-    if not (design.training(None).all() or matrix.fills or source.is_genotypes):
-        if matrix.axis == 1 and matrix.scale != "patterson":
-            matrix = replace(matrix, used=design.training(None))
-    sweeps, solver = Sweeps(matrix, chosen.threads, progress), cast(Any, chosen.solver)
-    with sweeps:
-        solution = solver.solve(sweeps, design)
-        return _regressed(solution, design, targets, _components(source, solution, design, sweeps, chosen.name))
+def _fit(planned: tuple[Targets, Design, Plan], sweeps: Sweeps) -> PCRFit:
+    targets, design, chosen = planned
+    solution = chosen.solver.solve(sweeps, design)
+    components = _components(sweeps.matrix.source, solution, design, sweeps, chosen.name)
+    return _regressed(solution, design, targets, components)
 
 
 def _components(source: Source, solution: FoldSolution, design: Design, sweeps: Sweeps, solver: str) -> PCAFit:
     """Return the components of the used samples that have variance."""
-    whole, matrix = solution.trained[0], sweeps.matrix
-    k = int((~whole.null).sum())
+    first, matrix, n_used = solution.trained[0], sweeps.matrix, int(design.training(None).sum())
+    k = int((~first.null).sum())
     if k == 0:
         raise _no_variance(source, solution, matrix)
     used = used_features(solution.scaling)
@@ -80,30 +83,24 @@ def _components(source: Source, solution: FoldSolution, design: Design, sweeps: 
     if used is not None and fields["used"] is None and rows.shape[1] < len(used):
         rows = np.zeros((k, len(used)))
         rows[:, used] = solution.components[:k]
-    notes, advice = fields.pop("notes"), solution.advice
-    if whole.n_samples < len(design.folds):
-        notes += (f"{whole.n_samples} of {len(design.folds)} samples are used; the others have missing values",)
-    if advice and solution.offset @ solution.offset > FAR_OFF * whole.values[0]:
+    notes, advice = fields["notes"], solution.advice
+    if n_used < len(design.folds):
+        notes += (f"{n_used} of {len(design.folds)} samples are used; the others have missing values",)
+    if advice and solution.offset @ solution.offset > FAR_OFF * first.errors.values[0]:
         advice += "; samples that are not used are far from the others: remove them from the data"
     if k < design.k:
         notes += (f"the first {k} components have all the variance; the other components are not used",)
     return PCAFit(
-        **fields,
-        components=signed(rows),
-        explained_variance=whole.values[:k],
-        certificate=whole.certificate[:k],
+        **(swept(sweeps) | fields | {"notes": notes, "n_samples": n_used}),
+        # As a store returns them: products of another layout round differently.
+        components=np.ascontiguousarray(signed(rows)),
+        explained_variance=first.errors.values[:k],
+        error=first.errors.certificate[:k],
         total_variance=solution.trace,
-        n_samples=whole.n_samples,
         converged=not advice,
         advice=advice,
         solver=solver,
-        tile_dtype=str(matrix.dtype),
-        sweep_seconds=tuple(sweeps.seconds),
-        warm_seconds=sweeps.warm_seconds,
-        bytes_read=sweeps.bytes_read,
-        seconds=0.0,
-        genotypes=source.is_genotypes,
-        notes=notes,
+        warm_start_seconds=sweeps.warm_seconds,
         sample_missing=sweeps.sample_missing,
     )
 
@@ -126,11 +123,11 @@ def _regressed(solution: FoldSolution, design: Design, targets: Targets, pca: PC
     whole, *folds = (least_squares_path(trained, k, c) for trained in solution.trained)
     squares = np.diag(solution.trained[0].scatter)[-q:, None]
     sizes, unit = design.scale[:c], design.scale[c:]
-    known: dict[str, Array] = {}
+    known: dict[str, Any] = {}
     chosen = np.full(q, k)
     if folds:
-        sums = np.array([path.left_out for path in folds if path.left_out is not None])
-        each = sums / np.array([trained.n_left_out for trained in solution.trained[1:]])[:, None, None]
+        sums = np.array([path.held_out for path in folds if path.held_out is not None])
+        each = sums / np.bincount(design.folds[design.folds >= 0])[:, None, None]
         known["cv_error"] = each.mean(axis=0) * unit[:, None] ** 2
         known["cv_error_deviation"] = each.std(axis=0, ddof=1) / np.sqrt(len(each)) * unit[:, None] ** 2
         known["cv_r2"] = _share(sums.sum(axis=0), squares)
@@ -149,9 +146,19 @@ def _regressed(solution: FoldSolution, design: Design, targets: Targets, pca: PC
         centre = centre - covariate @ targets.covariates[used].mean(axis=0)
     offset = (rows @ solution.offset) * turned
     return PCRFit(
-        pca, targets.names, targets.covariate_names, chosen, score, covariate, centre - score @ offset,
-        _share(whole.errors, squares), design.folds, design.n_folds, one_target=targets.one_target, **known,
-    )  # fmt: skip
+        **vars(pca),
+        **known,
+        names=targets.names,
+        covariate_names=targets.covariate_names,
+        chosen=chosen,
+        score_coefficient=score,
+        covariate_coefficient=covariate,
+        centre=centre - score @ offset,
+        r2=_share(whole.errors, squares),
+        folds=design.folds,
+        n_folds=design.n_folds,
+        one_target=targets.one_target,
+    )
 
 
 def _share(errors: Array, squares: Array) -> Array:
@@ -171,9 +178,9 @@ def predict_targets(
     match : variants of genotypes that match the fitted ones.
     """
     values, m = predicted_by_covariates(fitted, covariates, source.shape[0]), max(1, int(fitted.chosen.max()))
-    part = fitted.pca.leading(m)
+    part = fitted.leading(m)
     if match is not None:
-        Z, _ = placed_genotypes(source, part, match, projection="simple", memory=memory, progress=progress)
+        Z = placed_genotypes(source, part, match, projection="simple", memory=memory, progress=progress).scores
     else:
         with hint_for_missing("fill them, or fit with missing='mean'"):
             Z, _ = project(source, part, missing, memory, progress, np.float64)

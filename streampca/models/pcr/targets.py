@@ -12,14 +12,16 @@ from streampca.errors import InputError
 from streampca.models.pca.fit import resolve
 from streampca.models.pca.options import PCAOptions
 from streampca.models.pcr.options import PCROptions
+from streampca.solvers import FOLD_SOLVERS
 from streampca.solvers.base import Wanted
-from streampca.solvers.choose import Plan
-from streampca.solvers.folds.choose import fold_plan
+from streampca.solvers.choose import Plan, plan
+from streampca.solvers.cost import Problem
 from streampca.solvers.folds.dense import Design
 from streampca.sources import Source
 from streampca.sweep.memory import Budget
 
 DEFAULT_COMPONENTS = 20
+SMALLEST_SCALE = 1e-140  # standard deviation of targets and covariates; the largest is its inverse
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ def columns_of(values: Any, what: str, letter: str) -> tuple[Array, tuple[str, .
 
 def pca_options(options: PCROptions) -> PCAOptions:
     """Return the options that the components share with PCA."""
-    return PCAOptions.of({**dict(options), "n_components": None})
+    return PCAOptions.of({**dict(options), "n_components": None, "resolve": "all"})
 
 
 def design_of(options: PCROptions, targets: Targets, n_features: int) -> Design:
@@ -121,8 +123,16 @@ def design_of(options: PCROptions, targets: Targets, n_features: int) -> Design:
         )
     others = np.hstack([targets.covariates, targets.y])
     varies = (others[used] != others[used][0]).any(axis=0)
-    others = np.where(used[:, None] & varies, others - others[used].mean(axis=0), 0.0)
-    scale = np.where(varies, others[used].std(axis=0), 1.0)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        others = np.where(used[:, None] & varies, others - others[used].mean(axis=0), 0.0)
+        scale = np.where(varies, others[used].std(axis=0), 1.0)
+    outside = ~((scale >= SMALLEST_SCALE) & (scale <= 1 / SMALLEST_SCALE))
+    if outside.any():
+        name = (*targets.covariate_names, *targets.names)[int(outside.argmax())]
+        raise InputError(
+            f"{name}: values are too large or too small: their squares overflow or underflow; multiply them by a "
+            "constant, so that their standard deviation is near 1"
+        )
     return Design(folds, n_folds, others / scale, scale, Wanted(k, None, options.tol))
 
 
@@ -132,7 +142,10 @@ def _folds(options: PCROptions, targets: Targets, used: Array) -> tuple[Array, i
     folds = np.where(used, 0, -1)
     if targets.folds is not None:
         if options.cv == 0:
-            return folds, 0
+            raise InputError(
+                "cv=0 is no cross-validation, but folds are given; omit cv=0 or folds (to exclude a sample, set its "
+                "target to NaN)"
+            )
         n_folds = int(targets.folds.max()) + 1
         folds = np.where(used, targets.folds, -1)
         empty = sorted(set(range(n_folds)) - set(folds[used].tolist()))
@@ -156,7 +169,10 @@ def plan_pcr(source: Source, options: PCROptions, targets: Targets, *, memory: A
     """Choose the solver and predict the cost, without reading any data."""
     design, resolved = design_of(options, targets, source.shape[1]), resolve(pca_options(options), source)
     fills = resolved.missing == "mean" and source.dtype.kind == "f"
-    return fold_plan(
-        source, design.k, design.n_folds, design.others.shape[1], options.solver, options.tol, Budget.of(memory),
-        options.random_state, fills,
+    problem = Problem(
+        source, design.wanted, options.random_state, Budget.of(memory), n_folds=design.n_folds,
+        n_others=design.others.shape[1], fills=fills,
     )  # fmt: skip
+    # Scores of a regression are differences of sums: float64 throughout.
+    dtype, also = np.dtype(np.float64), f" with {design.n_folds} folds" if design.n_folds else ""
+    return plan(problem, options.solver, FOLD_SOLVERS, dtype=dtype, also=also)

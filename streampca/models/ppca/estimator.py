@@ -2,95 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import warnings
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from streampca._typing import Array
 from streampca.errors import InputError, hint_for_missing
-from streampca.models.base import Transformer, is_dask, is_labelled, samples_like, scores_like
-from streampca.models.genotypes import fit_genotypes
-from streampca.models.ppca import dataset
-from streampca.models.ppca.fit import MISSING_HINT, fit_ppca, infer_posterior, posterior_covariances, with_posterior
+from streampca.models.base import Likelihood, Transformer, is_dask, is_labelled, samples_like
+from streampca.models.ppca.fit import MISSING_HINT, fit_ppca, infer_posterior, with_posterior
 from streampca.models.ppca.options import FactorAnalysisOptions, PPCAOptions
-from streampca.models.ppca.record import PPCAFit
-from streampca.progress import Progress, silent
-from streampca.solvers.em.factors import Known, Packing, Side
+from streampca.models.ppca.record import FactorAnalysisFit, PPCAFit
+from streampca.progress import Progress
+from streampca.solvers.em.factors import Packing, Side
 from streampca.solvers.em.statistics import samples_of
 from streampca.sources import Source
 from streampca.sweep.matrix import Defects, tile_dtype
 from streampca.sweep.missing import MissingEntries
-from streampca.sweep.sweep import lazy_rows
+from streampca.sweep.sweep import Sweeps
 
 
-class _LatentModel(Transformer):
+@dataclass(repr=False, eq=False)
+class _LatentModel(Likelihood, Transformer[PPCAFit]):
     """What probabilistic PCA and factor analysis share: all but the kind of noise."""
 
-    _dataset = dataset
     _shown = (
         "explained_variance", "explained_variance_ratio", "noise_variance", "log_likelihood", "log_likelihoods",
         "method", "n_iter", "choice", "certificate",
     )  # fmt: skip
-    _fitted: PPCAFit
-    _record: type[PPCAOptions | FactorAnalysisOptions]
 
-    def fit(self, X: Any, y: None = None, *, sample_dims: Sequence[str] | None = None) -> _LatentModel:  # noqa: ARG002
-        """Fit the model to X: an array, a path, or anything that `open_source` takes.
+    n_components: int | str | None = None
+    _: KW_ONLY
+    method: str = "auto"
+    scale: str | None = "auto"
+    missing: str = "model"
+    criterion: str = "auto"
+    solver: str = "auto"
+    tol: float = 1e-3
+    max_iter: int = 200
+    accelerate: bool = True
+    memory_limit: str | int | None = None
+    random_state: Any = 0
+    progress: Progress | None = None
 
-        Parameters
-        ----------
-        X : samples x features.
-        y : ignored.
-        sample_dims : dimensions of labelled data that make up the samples; the first one by default.
-        """
-        self._fit(self._source(X, sample_dims, reset=True))
-        return self
-
-    def _fit(self, source: Source, scores: bool = False) -> None:
-        """Fit the model, and compute the posterior of the samples if `scores`."""
-        options = self._record.of(self._parameters())
-        fit = partial(fit_ppca, options=options, memory=self.memory_limit, progress=self.progress or silent)
-        fitted, sweeps = fit_genotypes(source, fit)[:2] if source.is_genotypes else fit(source)
-        if scores or fitted.posterior is not None:
+    def _fit(self, source: Source) -> Sweeps:
+        fitted, sweeps = self._fit_by(fit_ppca, source)
+        if fitted.posterior is not None:
             fitted = with_posterior(fitted, sweeps)
-        self._keep(fitted, source, fitted.axes(sweeps.matrix.source))
+        self._keep(fitted, source, sweeps.matrix.source)
+        return sweeps
 
-    def fit_transform(self, X: Any, y: None = None, *, sample_dims: Sequence[str] | None = None) -> Any:  # noqa: ARG002
-        """Fit, and return the posterior mean of z of each sample; at most one sweep more than `fit`.
+    def _fitted_scores(self, sweeps: Sweeps, source: Source) -> Array:
+        if self._fitted.posterior is None:
+            self._fitted = with_posterior(self._fitted, sweeps)
+            self._set_attributes()
+        assert self._fitted.scores is not None
+        return self._fitted.scores.astype(self._dtype(source))
 
-        Parameters
-        ----------
-        X, y, sample_dims : as for `fit`.
-        """
-        source = self._source(X, sample_dims, reset=True)
-        if is_dask(X):
-            self._fit(source)
-            return self.transform(X)
-        self._fit(source, scores=True)
-        assert self._fitted.posterior is not None
-        return scores_like(X, self._fitted.posterior.mean.astype(tile_dtype(source.dtype)), source)
+    def _scores_of(self, source: Source) -> Array:
+        means: Array = self._infer(*self._part(source))[0].mean
+        return means.astype(self._dtype(source))
 
-    def transform(self, X: Any) -> Any:
-        """Return the posterior mean of z of each sample, given its observed values; one sweep.
-
-        Dask in, lazy Dask out; xarray in, xarray out.
-
-        Parameters
-        ----------
-        X : samples x features: an array, a path, or anything that `open_source` takes.
-        """
-        check_is_fitted(self)
-        if is_dask(X) and not self._fitted.genotypes:
-            source = self._source(X, None, reset=False)
-            means = partial(_block_means, fitted=replace(self._fitted, posterior=None), missing=self.missing)
-            return lazy_rows(X.reshape(source.shape), means, self._fitted.n_components, tile_dtype(source.dtype))
-        posterior, _, source = self._infer(X)
-        return scores_like(X, posterior.mean.astype(tile_dtype(source.dtype)), source)
+    def _block_scores(self) -> Callable[[Array], Array]:
+        return partial(_block_means, fitted=replace(self._fitted, posterior=None), missing=self.missing)
 
     def posterior(self, X: Any) -> tuple[Array, Array]:
         """Return mean (n, k) and covariance (n, k, k) of z of each sample: M_n^-1 W'(x - mu) / s2, and M_n^-1.
@@ -103,10 +83,8 @@ class _LatentModel(Transformer):
         X : samples x features: an array, a path, or anything that `open_source` takes.
         """
         check_is_fitted(self)
-        source, fitted = self._part(self._source(X, None, reset=False))
-        missing = "model" if fitted.genotypes else self.missing
-        posterior = posterior_covariances(source, fitted, missing, self.memory_limit, self.progress or silent)
-        k = fitted.n_components
+        posterior = self._infer(*self._part(self._source(X, None, reset=False)), covariances=True)[0]
+        k = self._fitted.n_components
         covariance = Packing(k).unpacked(posterior.covariance)
         return posterior.mean, np.broadcast_to(covariance, (len(posterior.mean), k, k)).copy()
 
@@ -117,37 +95,14 @@ class _LatentModel(Transformer):
         ----------
         X : samples x features: an array, a path, or anything that `open_source` takes.
         """
-        return self._infer(X)[1]
-
-    def score(self, X: Any, y: None = None) -> float:  # noqa: ARG002
-        """Return the mean log-likelihood of the samples.
-
-        Parameters
-        ----------
-        X : samples x features: an array, a path, or anything that `open_source` takes.
-        y : ignored.
-        """
-        return float(np.mean(self.score_samples(X)))
-
-    def _infer(self, X: Any) -> tuple[Known, Array, Source]:
-        """Return the posterior of the samples of X, their log-likelihood, and X as it was opened."""
         check_is_fitted(self)
-        opened = self._source(X, None, reset=False)
-        posterior, likelihood = self._known(*self._part(opened))
-        return posterior, likelihood, opened
+        likelihood: Array = self._infer(*self._part(self._source(X, None, reset=False)))[1]
+        return likelihood
 
-    def _part(self, source: Source) -> tuple[Source, PPCAFit]:
-        """Return the fitted features of a source and the model of these; genotypes are matched by id and alleles."""
-        if not self._fitted.genotypes:
-            return source, self._fitted
-        genotypes, match = self._matched(source)
-        return genotypes.take(features=match.new), self._fitted.matching(match)
-
-    def _known(self, source: Source, fitted: PPCAFit) -> tuple[Known, Array]:
-        """Return the posterior of samples, and their log-likelihood."""
+    def _infer(self, source: Source, fitted: PPCAFit, covariances: bool = False) -> tuple[Any, Array, Array]:
+        """Return the posterior of samples, their log-likelihood, and their number of values."""
         missing = "model" if fitted.genotypes else self.missing
-        posterior, likelihood, _ = infer_posterior(source, fitted, missing, self.memory_limit, self.progress or silent)
-        return posterior, likelihood
+        return infer_posterior(source, fitted, missing, **self._how, covariances=covariances)
 
     def inverse_transform(self, X: Any) -> Any:
         """Map latent points to samples: W z + mu, in units of the data.
@@ -180,7 +135,7 @@ class _LatentModel(Transformer):
         check_is_fitted(self)
         source, fitted = self._part(self._source(X, None, reset=False))
         seen = fitted.without_noise() if projection == "orthogonal" else fitted
-        posterior, _ = self._known(source, seen)
+        posterior = self._infer(source, seen)[0]
         return samples_like(X, np.asarray(fitted.expected(posterior.mean)), source)
 
     def impute(self, X: Any) -> Any:
@@ -197,7 +152,7 @@ class _LatentModel(Transformer):
         if self.missing != "model":
             raise InputError("the model was fitted with missing='error'; use missing='model' to impute")
         source, fitted = self._part(self._source(X, None, reset=False))
-        posterior, _ = self._known(source, fitted)
+        posterior = self._infer(source, fitted)[0]
         filled = fitted.expected(posterior.mean)
         values = np.array(source.read(slice(0, source.shape[0]), slice(0, source.shape[1]))[0], dtype=filled.dtype)
         absent = np.isnan(values)
@@ -246,20 +201,12 @@ class _LatentModel(Transformer):
     def _set_attributes(self) -> None:
         super()._set_attributes()
         self.components_ = self._fitted.loadings if self._fitted.per_feature_noise else self._fitted.components
-        self.log_likelihoods_ = np.array(self._fitted.log_likelihoods)
-
-    def __sklearn_tags__(self) -> Any:
-        """Return the types that are kept, and whether NaN is allowed."""
-        tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        tags.input_tags.allow_nan = self.missing == "model"
-        return tags
 
 
 def _block_means(block: Array, *, fitted: PPCAFit, missing: str) -> Array:
     """Return the posterior means of one block of a lazy array."""
     T = np.empty(block.shape, np.result_type(tile_dtype(block.dtype), fitted.tile_dtype))
-    fitted.scaling.apply(T, block, slice(None))
+    fitted.scaling.apply(T, block)
     entries = None
     if block.dtype.kind == "f" and not np.isfinite(block).all():
         with hint_for_missing(MISSING_HINT):
@@ -272,6 +219,7 @@ def _block_means(block: Array, *, fitted: PPCAFit, missing: str) -> Array:
     return posterior.mean.astype(tile_dtype(block.dtype))
 
 
+@dataclass(repr=False, eq=False)
 class PPCA(_LatentModel):
     """Probabilistic principal component analysis of data that need not fit in memory, with missing values.
 
@@ -332,38 +280,11 @@ class PPCA(_LatentModel):
     ('em', 0.01)
     """
 
-    _record = PPCAOptions
-
-    def __init__(
-        self,
-        n_components: int | str | None = None,
-        *,
-        method: str = "auto",
-        scale: str | None = "auto",
-        missing: str = "model",
-        criterion: str = "auto",
-        solver: str = "auto",
-        tol: float = 1e-3,
-        max_iter: int = 200,
-        accelerate: bool = True,
-        memory_limit: str | int | None = None,
-        random_state: Any = 0,
-        progress: Progress | None = None,
-    ):
-        self.n_components = n_components
-        self.method = method
-        self.scale = scale
-        self.missing = missing
-        self.criterion = criterion
-        self.solver = solver
-        self.tol = tol
-        self.max_iter = max_iter
-        self.accelerate = accelerate
-        self.memory_limit = memory_limit
-        self.random_state = random_state
-        self.progress = progress
+    _options = PPCAOptions
+    _record = PPCAFit
 
 
+@dataclass(repr=False, eq=False, kw_only=True)
 class FactorAnalysis(_LatentModel):
     """Factor analysis of data that need not fit in memory, with missing values.
 
@@ -402,33 +323,12 @@ class FactorAnalysis(_LatentModel):
     [1.0, 1.0, 2.0, 3.0]
     """
 
-    _record = FactorAnalysisOptions
+    _options = FactorAnalysisOptions
+    _record = FactorAnalysisFit
+    max_iter: int = 1000
 
-    def __init__(
-        self,
-        n_components: int | str | None = None,
-        *,
-        method: str = "auto",
-        scale: str | None = "auto",
-        missing: str = "model",
-        criterion: str = "auto",
-        solver: str = "auto",
-        tol: float = 1e-3,
-        max_iter: int = 1000,
-        accelerate: bool = True,
-        memory_limit: str | int | None = None,
-        random_state: Any = 0,
-        progress: Progress | None = None,
-    ):
-        self.n_components = n_components
-        self.method = method
-        self.scale = scale
-        self.missing = missing
-        self.criterion = criterion
-        self.solver = solver
-        self.tol = tol
-        self.max_iter = max_iter
-        self.accelerate = accelerate
-        self.memory_limit = memory_limit
-        self.random_state = random_state
-        self.progress = progress
+    def _fit(self, source: Source) -> Sweeps:
+        sweeps = super()._fit(source)
+        if not self.converged_:
+            warnings.warn(f"FactorAnalysis did not converge: {self.advice_}", ConvergenceWarning, stacklevel=3)
+        return sweeps

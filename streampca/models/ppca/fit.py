@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -17,13 +16,14 @@ from streampca.errors import InputError, MemoryLimitError, hint_for_missing
 from streampca.models.pca.fit import fit_pca, plan_pca, resolve
 from streampca.models.pca.options import PCAOptions
 from streampca.models.pca.record import PCAFit, not_distinguishable
-from streampca.models.ppca.choose import Choice, bic, closed_likelihood, evidence, simplest
-from streampca.models.ppca.options import FactorAnalysisOptions, PPCAOptions
+from streampca.models.ppca.options import LatentOptions
 from streampca.models.ppca.plan import latent_sweeps, plan_em
-from streampca.models.ppca.record import PPCAFit, closed_form, likelihood_units
+from streampca.models.ppca.record import Choice, FactorAnalysisFit, PPCAFit
+from streampca.models.ppca.spectrum import bic, closed_form, closed_likelihood, evidence, likelihood_units, simplest
+from streampca.models.record import swept
 from streampca.progress import Progress, logger, silent
 from streampca.solvers.choose import Plan
-from streampca.solvers.em.factors import Factors, Known, Posterior
+from streampca.solvers.em.factors import Factors, Posterior
 from streampca.solvers.em.loop import EM, LEAST_NOISE, ROUNDING, ByFeatures, BySamples, ByScatter, Fit, least_noise
 from streampca.solvers.em.statistics import infer
 from streampca.sources import Source
@@ -63,16 +63,14 @@ def component_count(n_components: int | str | None, source: Source) -> int:
     return count
 
 
-def start_options(options: PPCAOptions | FactorAnalysisOptions, missing: str, count: int) -> PCAOptions:
+def start_options(options: LatentOptions, missing: str, count: int) -> PCAOptions:
     """Return the options of the principal components that the fit starts from."""
     names = ("scale", "solver", "tol", "random_state")
     shared = {name: getattr(options, name) for name in names}
-    return PCAOptions.of({**shared, "missing": missing, "n_components": count})
+    return PCAOptions.of({**shared, "missing": missing, "n_components": count, "resolve": "all"})
 
 
-def plan_ppca(
-    source: Source, options: PPCAOptions | FactorAnalysisOptions, *, memory: Any = None, extra_sweeps: int = 0
-) -> Plan:
+def plan_ppca(source: Source, options: LatentOptions, *, memory: Any = None, extra_sweeps: int = 0) -> Plan:
     """Plan the principal components that the fit starts from and the EM sweeps, without reading any data.
 
     The number of EM iterations depends on the data: the plan assumes `EM_SWEEPS`.
@@ -96,15 +94,15 @@ def plan_ppca(
     )  # fmt: skip
 
 
-def check_memory(source: Source, options: PPCAOptions | FactorAnalysisOptions, memory: Any) -> SweepPlan:
+def check_memory(source: Source, options: LatentOptions, memory: Any) -> SweepPlan:
     """Plan the sweeps of EM; raise `MemoryLimitError` if they do not fit."""
     holds_out = options.n_components == "auto" and options.criterion in ("auto", "heldout")
-    gaps = holds_out or (options.missing == "model" and options.method != "closed" and source.dtype.kind == "f")
+    incomplete = holds_out or (options.missing == "model" and options.method != "closed" and source.dtype.kind == "f")
     count = component_count(options.n_components, source)
     try:
-        return plan_em(source, count, gaps, tile_dtype(source.dtype), Budget.of(memory))
+        return plan_em(source, count, incomplete, tile_dtype(source.dtype), Budget.of(memory))
     except MemoryLimitError as error:
-        if not gaps or source.is_genotypes:
+        if not incomplete or source.is_genotypes:
             raise
         hint = "if no values are missing, missing='error' needs less"
         raise MemoryLimitError(f"{error}; {hint}", error.needed_bytes) from None
@@ -114,7 +112,7 @@ def check_memory(source: Source, options: PPCAOptions | FactorAnalysisOptions, m
 class _Run:
     """One fit: its options, how it runs, and the sweeps that preceded the last attempt."""
 
-    options: PPCAOptions | FactorAnalysisOptions
+    options: LatentOptions
     memory: Budget
     progress: Progress
     seconds: list[float] = field(default_factory=list)
@@ -140,7 +138,7 @@ class _Run:
 
 
 def fit_ppca(
-    source: Source, options: PPCAOptions | FactorAnalysisOptions, *, memory: Any = None, progress: Progress = silent
+    source: Source, options: LatentOptions, *, memory: Any = None, progress: Progress = silent
 ) -> tuple[PPCAFit, Sweeps]:
     """Fit probabilistic PCA or factor analysis; return the model, and the sweeps to continue with.
 
@@ -179,41 +177,36 @@ def _attempt(source: Source, run: _Run) -> tuple[PPCAFit, Sweeps] | None:
         return None
     method = "em" if incomplete or options.per_feature_noise or options.method == "em" else "closed"
     start, scaling, squares = _observed_units(pca, start, pca.scaling, options)
-    swept = latent_sweeps(source, start.n_components, incomplete, scaling, dtype, run.memory, run.progress)
+    sweeps = latent_sweeps(source, start.n_components, incomplete, scaling, dtype, run.memory, run.progress)
     if method == "closed":
         fit = _closed(pca, start)
         advice = pca.advice
     else:
-        fit = _fit_em(swept, start, pca, squares, incomplete, options)
+        fit = _fit_em(sweeps, start, pca, squares, incomplete, options)
         if _too_little(fit.factors, dtype, source):
-            run.spend(swept.seconds, swept.bytes_read)
+            run.spend(sweeps.seconds, sweeps.bytes_read)
             return None
         fit = _rotated(fit)
         advice = "" if fit.converged else _not_converged(fit, options)
-    fitted = PPCAFit(
+    record = FactorAnalysisFit if options.per_feature_noise else PPCAFit
+    fitted = record(
+        **swept(sweeps),
         factors=fit.factors,
         scaling=scaling,
-        log_likelihoods=fit.likelihoods,
+        log_likelihoods=np.array(fit.likelihoods),
         change=fit.change,
-        certificate=pca.certificate if method == "closed" else None,
+        error=pca.error if method == "closed" else None,
+        certificate_method=pca.certificate_method if method == "closed" else None,
         missing=pca.missing,
-        n_samples=pca.n_samples,
         converged=fit.converged,
         advice=advice,
         method=method,
-        tile_dtype=str(dtype),
-        sweep_seconds=(*run.seconds, *swept.seconds),
         n_iterations=fit.n_steps,
-        bytes_read=run.bytes_read + swept.bytes_read,
-        seconds=0.0,
-        genotypes=pca.genotypes,
-        notes=(),
         sample_missing=pca.sample_missing,
         posterior=None if fit.posterior is None else fit.posterior.known(),
         choice=choice,
-        certificate_method=pca.certificate_method if method == "closed" else None,
-    )
-    return replace(fitted, notes=_notes(fitted, pca)), swept
+    ).after(run.seconds, run.bytes_read)
+    return replace(fitted, notes=_notes(fitted, pca)), sweeps
 
 
 def _check_noise_left(source: Source, pca: PCAFit, count: int) -> None:
@@ -258,7 +251,7 @@ def _used_part(pca: PCAFit, sweeps: Sweeps) -> Source:
 
 
 def _observed_units(
-    pca: PCAFit, start: Factors, scaling: Scaling, options: PPCAOptions | FactorAnalysisOptions
+    pca: PCAFit, start: Factors, scaling: Scaling, options: LatentOptions
 ) -> tuple[Factors, Scaling, Array]:
     """Return start, scaling and squares in units of the deviation of the observed values, for scale="unit".
 
@@ -280,7 +273,7 @@ def _observed_units(
 
 def _fit_em(
     sweeps: Sweeps, start: Factors, pca: PCAFit, squares: Array, incomplete: bool,
-    options: PPCAOptions | FactorAnalysisOptions,
+    options: LatentOptions,
 ) -> Fit:  # fmt: skip
     """Run EM: on the scatter matrix if it is available, else with one sweep per iteration."""
     least = least_noise(squares, pca.n_samples - pca.missing)
@@ -293,16 +286,16 @@ def _fit_em(
         way = BySamples if sweeps.matrix.axis == 0 else ByFeatures
         iteration = way(sweeps, squares, incomplete, options.accelerate, least)
 
-    def tell(note: str) -> None:
+    def report(note: str) -> None:
         sweeps.note = note
 
     n_values, rounding = int((pca.n_samples - pca.missing).sum()), ROUNDING[sweeps.matrix.dtype]
-    em = EM(iteration, n_values, options.tol, options.max_iter, options.accelerate, rounding, tell)
+    em = EM(iteration, n_values, options.tol, options.max_iter, options.accelerate, rounding, report)
     with sweeps:
         return em.fit(start)
 
 
-def _not_converged(fit: Fit, options: PPCAOptions | FactorAnalysisOptions) -> str:
+def _not_converged(fit: Fit, options: LatentOptions) -> str:
     return (
         f"EM stopped after max_iter={options.max_iter} before it converged: the last iteration turned the subspace by "
         f"{math.sqrt(fit.change):.1e} (sine), tol={options.tol:g}; increase max_iter or tol, or fit fewer components"
@@ -367,37 +360,19 @@ def with_posterior(fitted: PPCAFit, sweeps: Sweeps, sink: Callable[[int, Array, 
 
 
 def infer_posterior(
-    source: Source, fitted: PPCAFit, missing: str, memory: Any = None, progress: Progress = silent
-) -> tuple[Known, Array, Array]:
-    """Return mean and deviation of z, log-likelihood, and number of values of each sample; one sweep."""
-    with _inferring(source, fitted, missing, memory, progress) as (sweeps, incomplete):
-        return infer(sweeps, fitted.factors, incomplete, check=True)
+    source: Source, fitted: PPCAFit, missing: str, memory: Any = None, progress: Progress = silent,
+    covariances: bool = False,
+) -> tuple[Any, Array, Array]:  # fmt: skip
+    """Return the posterior of z, the log-likelihood and the number of values of each sample; one sweep.
 
-
-def posterior_covariances(
-    source: Source, fitted: PPCAFit, missing: str, memory: Any = None, progress: Progress = silent
-) -> Posterior:
-    """Return means and covariances of z of samples; one sweep."""
-    with _inferring(source, fitted, missing, memory, progress) as (sweeps, incomplete):
-        posterior: Posterior = infer(sweeps, fitted.factors, incomplete, covariances=True, check=True)[0]
-        return posterior
-
-
-@contextmanager
-def _inferring(
-    source: Source, fitted: PPCAFit, missing: str, memory: Any, progress: Progress
-) -> Iterator[tuple[Sweeps, bool]]:
-    """Yield sweeps over new samples, and whether values may be missing."""
-    if source.shape[1] != len(fitted.scaling.mean):
-        raise InputError(
-            f"{source.name}: X has {source.shape[1]} features, but the model was fitted on "
-            f"{len(fitted.scaling.mean)} features; give the same features in the same order"
-        )
+    The posterior is a `Known`, means and deviations, or a `Posterior`, means and `covariances`.
+    """
+    fitted.check_features(source)
     incomplete = missing == "model" and source.dtype.kind == "f"
     dtype = np.result_type(tile_dtype(source.dtype), fitted.tile_dtype)
     sweeps = latent_sweeps(source, fitted.n_components, incomplete, fitted.scaling, dtype, Budget.of(memory), progress)
     with hint_for_missing(MISSING_HINT), sweeps:
-        yield sweeps, incomplete
+        return infer(sweeps, fitted.factors, incomplete, covariances=covariances, check=True)
 
 
 def choose(source: Source, pca: PCAFit, run: _Run) -> Choice:

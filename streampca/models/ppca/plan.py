@@ -1,4 +1,4 @@
-"""Sweeps of latent models: partitions and memory, before any data are read."""
+"""Sweeps of latent models: partitions and memory, planned before any data are read."""
 
 from __future__ import annotations
 
@@ -19,39 +19,39 @@ from streampca.sweep.sweep import Sweeps, active_client
 
 
 def latent_sweeps(
-    source: Source, k: int, gaps: bool, scaling: Scaling, dtype: np.dtype[Any], budget: Budget, progress: Progress
+    source: Source, k: int, incomplete: bool, scaling: Scaling, dtype: np.dtype[Any], budget: Budget, progress: Progress
 ) -> Sweeps:
     """Return sweeps for EM and for the posterior, over a source whose features are all used."""
-    planned = plan_em(source, k, gaps, dtype, budget)
-    return planned.over(source, "mean" if gaps else "error", None, scaling, progress)
+    planned = plan_em(source, k, incomplete, dtype, budget)
+    return planned.over(source, "mean" if incomplete else "error", None, scaling, progress)
 
 
-def plan_em(source: Source, k: int, gaps: bool, dtype: np.dtype[Any], budget: Budget) -> SweepPlan:
+def plan_em(source: Source, k: int, incomplete: bool, dtype: np.dtype[Any], budget: Budget) -> SweepPlan:
     """Plan sweeps of EM, cut along the axis that needs less memory."""
-    needs = [em_needs(source, axis, k, gaps, dtype.itemsize) for axis in source.cut_axes]
+    needs = [em_needs(source, axis, k, incomplete, dtype.itemsize) for axis in source.cut_axes]
     what = f"EM of {k} components on {' x '.join(map(str, source.shape))}"
     return plan_sweeps(source, needs, budget, what, sweeps=2, dtype=dtype)
 
 
-def em_needs(source: Source, axis: int, k: int, gaps: bool, itemsize: int) -> Needs:
+def em_needs(source: Source, axis: int, k: int, incomplete: bool, itemsize: int) -> Needs:
     """Return the memory of EM with k components, cut along an axis.
 
     Parameters
     ----------
-    gaps : whether there may be missing values.
+    incomplete : whether values may be missing.
     """
     n, d = source.shape
     N = source.shape[1 - axis]
     # Products have a multiple of 8 columns; missing values add the lower triangles of (k + 1) x (k + 1) matrices.
     columns = -(-(k + 1) // 8) * 8
-    sums = columns + ((k + 1) * (k + 2) // 2 + 1 if gaps else 0) + 2
+    sums = columns + ((k + 1) * (k + 2) // 2 + 1 if incomplete else 0) + 2
     length = EStep.rows_of(k, Statistic().tile_length(N, itemsize))
     # The other side's rows with their products, the sums taken to the driver; Anderson's differences.
     driver = N * (itemsize * sums + 16 * sums + 8 * (k + 1) * (MEMORY + 5))
     # Components and weights; scores, posteriors and their expansion.
     driver += 8 * d * (k + 1) * 6
     if axis == 1:
-        driver += 8 * n * (4 * k + 3 * k * (k + 1) // 2 + (3 * k * k if gaps else 0))
+        driver += 8 * n * (4 * k + 3 * k * (k + 1) // 2 + (3 * k * k if incomplete else 0))
     return Needs(
         axis,
         # A tile, its squares, the temporary of a product; the k x k matrices of its rows; posteriors of its samples.
@@ -59,7 +59,7 @@ def em_needs(source: Source, axis: int, k: int, gaps: bool, itemsize: int) -> Ne
         row=8 * (2 * k + 2) * (2 + WRITE_COPIES) if axis == 0 else 0,
         partial=8 * N * sums,
         driver=driver,
-        libraries=NUMBA_BYTES if gaps else 0,
+        libraries=NUMBA_BYTES if incomplete else 0,
     )
 
 

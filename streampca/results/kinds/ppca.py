@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-from streampca.results.kind import LINEAR_ARRAYS, Kind
+from streampca.results.kind import EM_ATTRIBUTES, LINEAR_ARRAYS, Kind
 
 KIND = Kind(
     name="ppca",
     title="Probabilistic PCA",
-    record="streampca.models.ppca.options:PPCAOptions",
     example="streampca ppca table.zarr -k auto --out table.ppca.zarr",
+    opening="Probabilistic principal component analysis (Tipping & Bishop 1999) of {} was carried out",
+    record="streampca.models.ppca.options:PPCAOptions",
     estimator="streampca.models.ppca.estimator:PPCA",
-    dataset="streampca.models.ppca.dataset",
-    dimensions={"loadings": ("component", "F"), "scaling_mean": ("F",), "shift": ("F",)},
-    arrays=(*LINEAR_ARRAYS, "log_likelihood"),
-    attributes=(
-        "method",
-        "n_iterations",
-        "change",
-        "total_log_likelihood",
-        "noise_variance",
-        "genotypes",
-        "n_features",
-        "n_missing",
-        "notes",
-    ),
-    certified=True,
-    fit="streampca.results.fit.latent:fit",
-    plan="streampca.results.fit.latent:plan",
-    summary="streampca.results.summary:latent",
-    exports=("plink", "tsv"),
+    fitted="streampca.models.ppca.record:PPCAFit",
+    fit="streampca.models.ppca.fit:fit_ppca",
+    plan="streampca.models.ppca.fit:plan_ppca",
+    scores="streampca.models.ppca.fit:with_posterior",
+    sample_arrays=("scores", "score_deviation"),
     project="streampca.results.apply:project_latent",
     impute="streampca.results.apply:impute_latent",
-    opening="Probabilistic principal component analysis (Tipping & Bishop 1999) of {} was carried out",
-    methods="streampca.results.methods:likelihood",
+    exports=("plink", "smartpca", "tsv"),
+    outliers=True,
+    certified=True,
+    arrays=(*LINEAR_ARRAYS, "log_likelihood"),
+    attributes=(*EM_ATTRIBUTES, "method", "change", "n_missing", "noise_variance"),
     missing_values="were excluded from the likelihood",
 )

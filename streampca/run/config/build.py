@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pydantic import ValidationError
-from pydantic_core import PydanticCustomError
-
 from streampca.errors import InputError, listed, nearest
 from streampca.results.kind import kind_names, kind_of
-from streampca.run.config.blocks import BLOCKS, ENGINES, Config, Data, Filter, Keys, Output, Threads
-from streampca.validation import Options, allowed, allowed_values
+from streampca.run.config.blocks import BLOCKS, ENGINES, Config, ConflictError, Data, Filter, Keys, Output, Threads
+from streampca.validation import Option, Options
 
 # Blocks that have no kinds.
 _PLAIN: dict[str, type[Options]] = {"data": Data, "filter": Filter, "output": Output}
@@ -37,9 +34,8 @@ def build(
     if not reader.problems:
         try:
             return Config(kind=kind_of(str(tree["model"]["kind"])), **found)  # type: ignore[arg-type]
-        except PydanticCustomError as error:
-            context: Any = error.context
-            reader.invalid[tuple(context["path"].split("."))] = str(error)
+        except ConflictError as error:
+            reader.invalid[error.path] = str(error)
     raise InputError(reader.report(places or {}))
 
 
@@ -75,12 +71,39 @@ class _Reader:
         if record is None:
             return None
         keys = {key: value for key, value in keys.items() if block != "model" or key != "kind"}
-        try:
-            return record.model_validate(keys)
-        except ValidationError as error:
-            for detail in error.errors(include_url=False):
-                self._add(block, record, keys, detail)
+        self._check_keys(block, record, keys)
+        if any(path[0] == block for path in self.problems):
             return None
+        try:
+            return record(**keys)
+        except ConflictError as error:
+            self.invalid[error.path] = str(error)
+        except InputError as error:
+            self.invalid[block,] = str(error)
+        return None
+
+    def _check_keys(self, block: str, record: type[Options], keys: Mapping[str, Any]) -> None:
+        """Add messages on unknown, invalid and missing keys."""
+        for key, value in keys.items():
+            if key not in record.fields:
+                self.unknown[block, key] = self._unknown_key(block, key, record)
+            else:
+                self._check((block, key), record.fields[key], value)
+        for key, field in record.fields.items():
+            misspelled = any(nearest(other, [key]) for other in keys if other not in record.fields)
+            if field.required and key not in keys and not misspelled:
+                path = (block, key)
+                self.invalid[path] = f"{self.label(path)} is missing; add it: {field.description}"
+
+    def _check(self, path: Keys, field: Option, value: Any) -> None:
+        """Add a message if the value of a key is invalid."""
+        try:
+            field.checked(value)
+        except ValueError:
+            words = field.allowed()
+            near = nearest(value, words) if isinstance(value, str) else None
+            hint = f" (did you mean {near}?)" if near else ""
+            self.invalid[path] = f"{self.label(path)} must be {listed(words)}, got {shown(value)}{hint}"
 
     def record(self, block: str, keys: Mapping[str, Any]) -> type[Options] | None:
         """Return the record of a block; None, with a message, if its kind is missing or unknown."""
@@ -102,38 +125,13 @@ class _Reader:
         self.invalid[block, "kind"] = f"{block}.kind {given}"
         return None
 
-    def _add(self, block: str, record: type[Options], keys: Mapping[str, Any], detail: Any) -> None:
-        """Add the message of one of pydantic's errors."""
-        if detail["type"] == "conflict":
-            self.invalid[tuple(detail["ctx"]["path"].split("."))] = str(detail["ctx"]["message"])
-            return
-        if not detail["loc"]:
-            self.invalid[block,] = str(detail["ctx"]["error"])
-            return
-        key = str(detail["loc"][0])
-        path = (block, key)
-        if detail["type"] == "extra_forbidden":
-            self.unknown[path] = self._unknown_key(block, key, record)
-        elif path in self.invalid:
-            pass
-        elif key not in keys:
-            about = record.model_fields[key].description
-            if not any(nearest(other, [key]) for other in keys if other not in record.model_fields):
-                self.invalid[path] = f"{self.label(path)} is missing; add it: {about}"
-        else:
-            value, choices = keys[key], allowed(record, key)
-            words = allowed_values(record.model_json_schema()["properties"][key])
-            near = nearest(value, words) if isinstance(value, str) else None
-            hint = f" (did you mean {near}?)" if near else ""
-            self.invalid[path] = f"{self.label(path)} must be {choices}, got {shown(value)}{hint}"
-
     def _unknown_block(self, block: str) -> str:
         if block == OLD_BLOCK:
             return (
                 f"the block {OLD_BLOCK} of version 0.7 is now data, filter and model; `streampca config upgrade FILE` "
                 "writes the new form"
             )
-        homes = [name for name in BLOCKS for record in _records(name).values() if block in record.model_fields]
+        homes = [name for name in BLOCKS for record in _records(name).values() if block in record.fields]
         if homes:
             return f"unknown block {block}; {block} is a key of {listed(dict.fromkeys(homes))}"
         near = nearest(block, BLOCKS)
@@ -146,14 +144,14 @@ class _Reader:
             return f"{name}since version 0.8 it is {RENAMED[block][key]}"
         if home := _home(key, block, self.tree):
             return name + home
-        if near := nearest(key, record.model_fields):
+        if near := nearest(key, record.fields):
             return f"{name}did you mean {near}?"
         for blocks in ((block,), BLOCKS):
-            every = {other for name in blocks for each in _records(name).values() for other in each.model_fields}
+            every = {other for name in blocks for each in _records(name).values() for other in each.fields}
             near = nearest(key, every)
             if near and (home := _home(near, block, self.tree)):
                 return f"{name}did you mean {near}? {home}"
-        return f"{name}use {listed(record.model_fields)}"
+        return f"{name}use {listed(record.fields)}"
 
     def report(self, places: Mapping[Keys, str]) -> str:
         """Return the first problem in one line, with its place, and the number of others."""
@@ -183,12 +181,17 @@ def _records(block: str) -> dict[str, type[Options]]:
     return {"": _PLAIN[block]}
 
 
+def key_names() -> dict[str, str]:
+    """Return the names of all options, and their keys: tol is model.tol."""
+    return {key: f"{name}.{key}" for name in BLOCKS for record in _records(name).values() for key in record.fields}
+
+
 def _home(key: str, block: str, tree: Mapping[str, Any]) -> str:
     """Return the place of a key that is known elsewhere, in words; nothing if it is known nowhere."""
-    kinds = [kind for kind, record in _records(block).items() if key in record.model_fields and kind]
+    kinds = [kind for kind, record in _records(block).items() if key in record.fields and kind]
     if kinds:
         return f"{key} is an option of {listed(kinds)}; {block}.kind is {tree[block].get('kind', 'threads')}"
-    homes = [name for name in BLOCKS for record in _records(name).values() if key in record.model_fields]
+    homes = [name for name in BLOCKS for record in _records(name).values() if key in record.fields]
     return f"{key} belongs in {listed(dict.fromkeys(homes))}" if homes else ""
 
 

@@ -38,20 +38,21 @@ def schema() -> dict[str, Any]:
 
 def _schema(record: type[Options], kind: str | None = None) -> dict[str, Any]:
     """Return the schema of a block, with the key `kind` of models."""
-    found = record.model_json_schema()
+    found = record.schema()
     if kind is not None:
         found["properties"] = {"kind": {"const": kind, "description": "Kind of model."}, **found["properties"]}
         found["required"] = ["kind", *found.get("required", [])]
     return found
 
 
-def starter(kind: str, engine: str = "threads") -> str:
+def starter(kind: str, engine: str = "threads", source: str | None = None, output: str | None = None) -> str:
     """Return a YAML file to start from: required keys are set, all others are comments.
 
     Parameters
     ----------
     kind : kind of the model.
     engine : kind of the engine.
+    source, output : paths of the data and of the result; examples by default.
     """
     if engine not in ENGINES:
         raise InputError(f"engine must be {listed(ENGINES)}, got {engine!r}")
@@ -70,19 +71,21 @@ def starter(kind: str, engine: str = "threads") -> str:
         if record is Filter and not model.genotypes:
             continue
         about = f"; kinds: {listed(names[block])}" if chosen else ""
-        lines += ["", f"{block}:  # {str(record.__doc__).splitlines()[0][:-1]}{about}", *_starter_lines(record, chosen)]
+        title = f"{block}:  # {str(record.__doc__).splitlines()[0][:-1]}{about}"
+        lines += ["", title, *_starter_lines(record, chosen, {"data": source, "output": output}.get(block))]
     return "\n".join(lines) + "\n"
 
 
-def _starter_lines(record: type[Options], kind: str) -> list[str]:
+def _starter_lines(record: type[Options], kind: str, path: str | None) -> list[str]:
     """Return a line per key with its help: the kind, required keys, then all others."""
-    entries = [(f"kind: {kind}", "Kind of model.")] if kind and "kind" not in record.model_fields else []
-    fragments = record.model_json_schema()["properties"]
-    keys = sorted(fragments, key=lambda key: (key != "kind", not record.model_fields[key].is_required()))
+    entries = [(f"kind: {kind}", "Kind of model.")] if kind and "kind" not in record.fields else []
+    fragments = record.schema()["properties"]
+    keys = sorted(fragments, key=lambda key: (key != "kind", not record.fields[key].required))
     for key in keys:
-        field = record.model_fields[key]
-        required = key == "kind" or field.is_required()
-        value = kind if key == "kind" else (field.examples or ["..."])[0] if required else field.get_default()
+        field = record.fields[key]
+        required = key == "kind" or field.required
+        known = {"kind": kind, "path": path}.get(key)
+        value = known or (field.examples or ["..."])[0] if required else field.default
         text = f"{'' if required else '# '}{yaml.safe_dump({key: value}, width=1000).strip()}"
         entries.append((text, f"{fragments[key]['description']}{_choices(key, fragments[key])}"))
     width = max(len(text) for text, _ in entries)
@@ -107,7 +110,7 @@ def upgrade(path: str | Path) -> str:
     old: dict[str, Any] = {block: dict(keys or {}) for block, keys in tree.items()}
     new: dict[str, dict[str, Any]] = {block: {} for block in BLOCKS}
     for key, value in old.pop(OLD_BLOCK).items():
-        block = "model" if key in ("scale", "missing") else "filter" if key in Filter.model_fields else "data"
+        block = "model" if key in ("scale", "missing") else "filter" if key in Filter.fields else "data"
         # "auto" was a value of all models; it is the default of those that still have it.
         if not (block == "model" and value == "auto"):
             new[block][key] = value

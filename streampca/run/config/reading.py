@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from streampca.errors import InputError, listed, nearest
-from streampca.run.config.blocks import BLOCKS, Config, Keys
+from streampca.run.config.blocks import BLOCKS, ENGINES, Config, Keys
 from streampca.run.config.build import build, shown
 
 # Limits of a configuration file; parsing YAML is slow.
@@ -33,7 +33,22 @@ def load(path: str | Path, settings: Sequence[str] = ()) -> Config:
     tree, places = read_tree(path)
     for setting in settings:
         _set(tree, places, setting)
+    _drop_other_engines(tree, places)
     return build(tree, places)
+
+
+def _drop_other_engines(tree: dict[str, Any], places: dict[Keys, str]) -> None:
+    """Drop keys of the file's engine if the command line sets another: a cluster's configuration runs on threads."""
+    keys = tree.get("engine")
+    if not isinstance(keys, dict) or not places.get(("engine", "kind"), "").startswith("--set "):
+        return
+    record = ENGINES.get(str(keys["kind"]))
+    if record is None:
+        return
+    others = {name for engine in ENGINES.values() for name in engine.fields} - set(record.fields)
+    for key in others & set(keys):
+        if not places[("engine", key)].startswith("--set "):
+            del keys[key]
 
 
 def read_tree(path: str | Path) -> tuple[dict[str, Any], dict[Keys, str]]:
@@ -58,7 +73,7 @@ def _read(path: Path) -> str:
             raise InputError(f"{path}: the file has {len(content)} bytes, more than {MAX_BYTES}; check the path")
     except FileNotFoundError:
         files = [str(file) for file in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
-        near = nearest(str(path), files)
+        near = nearest(str(path), files, 0.8)
         hint = f"did you mean {near}?" if near else "`streampca config new pca` prints a configuration"
         raise InputError(f"{path}: no such file; {hint}") from None
     except IsADirectoryError:
@@ -68,6 +83,8 @@ def _read(path: Path) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
+        if path.suffix not in (".yaml", ".yml"):
+            raise InputError(f"{path}: is not a YAML file; `streampca config new pca` prints a configuration") from None
         line = content.count(b"\n", 0, error.start) + 1
         raise InputError(f"{path}:{line}: is not UTF-8 text; save it as UTF-8") from None
 

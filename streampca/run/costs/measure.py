@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from streampca.run.costs.model import Rates
 from streampca.run.engine import engine
 from streampca.solvers.base import Wanted, first_sweep
 from streampca.solvers.choose import Plan
@@ -19,7 +19,7 @@ from streampca.solvers.dense import Dense, leading_pairs
 from streampca.solvers.krylov import Basis, Krylov
 from streampca.solvers.power import Power
 from streampca.sources import Source
-from streampca.sources.shape_only import like
+from streampca.sources.made_up import made_up_like
 from streampca.sweep.matrix import Defects, Matrix
 from streampca.sweep.merge_tree import Partial
 from streampca.sweep.statistics import Product, ProductAndRows, Projection, Scatter, Statistic
@@ -32,6 +32,34 @@ BASIS_ROWS = 50_000  # of the basis that the driver's part is measured with, at 
 EIGH_SIDE = 1_500  # of the matrix that `eigh` is measured with, at most
 SMALL_PARTITIONS = 32  # of the sweeps that measure the scheduler
 SMALL_LENGTH = 128  # of each of these partitions
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Seconds measured on this machine.
+
+    Attributes
+    ----------
+    threads : tasks at a time during the measurement.
+    row, first_row, last_row : of one row of A (a variant, or a sample) and thread: in a sweep, in the first one,
+        which also collects moments, and in one for scores or components.
+    merge : of one merge.
+    driver : of the driver after a sweep.
+    loading : of libraries, here or in a worker; once.
+    task, worker_task : of a task of Dask, for the scheduler and for the worker.
+    side : length of the rows that were measured, if shorter than N.
+    """
+
+    threads: int
+    row: float
+    first_row: float
+    last_row: float
+    merge: float
+    driver: float
+    loading: float = 0.0
+    task: float = 0.0
+    worker_task: float = 0.0
+    side: int = 0
 
 
 def statistic_of(solver: Any, n_full: int, dtype: np.dtype[Any]) -> Statistic | None:
@@ -53,77 +81,68 @@ def measure(plan: Plan, data: Source, threads: int) -> Rates:
     threads : tasks at a time, or as many as fit in CALIBRATION_BYTES. If not even one fits, rows are shortened, and
         the seconds multiplied.
     """
-    assert plan.timed is not None
-    scale, missing, k = plan.timed.scale, plan.timed.missing, plan.timed.n_components
-    solver, need, n_full = plan.solver, plan.need, data.shape[1 - plan.cut.axis]
-    dense = isinstance(solver, Dense)
+    timed = plan.timed
+    assert timed is not None
+    solver, need, axis, k = plan.solver, plan.need, plan.cut.axis, timed.n_components
+    n = n_full = data.shape[1 - axis]
     room = CALIBRATION_BYTES - 3 * need.partial
-    threads = max(1, min(threads, room // (need.task + need.partial)))
-    n, power = n_full, 2 if dense else 1
+    # The work of a row grows with its length, or with the square of it.
+    power = 2 if isinstance(solver, Dense) else 1
     if room < need.task + need.partial:
         n = int(n_full * (CALIBRATION_BYTES / (need.task + 4 * need.partial)) ** (1 / power))
-        data = _shortened(data, plan.cut.axis, n)
-    grown = (n_full / n) ** power
-    bare = replace(plan, resident_bytes=0).matrix(data, missing, scale)
+        data = made_up_like(data, (data.shape[0], n) if axis == 0 else (n, data.shape[1]))
+    threads = max(1, min(threads, room // (need.task + need.partial)))
     statistic = statistic_of(solver, n, plan.dtype)
     assert statistic is not None
+
+    def rates(statistic: Statistic, merge: float, resident_bytes: int = 0) -> tuple[float, float, float]:
+        kept = replace(plan, resident_bytes=resident_bytes)
+        return _row_seconds(kept.matrix(data, timed.missing, timed.scale), statistic, threads, merge)
+
     with one_blas_thread:
         merge = _merge_seconds(statistic, n)
-        row, first, loading = _row_seconds(bare, statistic, threads, merge)
+        row, first, loading = rates(statistic, merge)
         kept = plan.resident_bytes / max(1, plan.sweep_bytes)
-        if kept and n == n_full and not dense:
-            fast, _, _ = _row_seconds(plan.matrix(data, missing, scale), statistic, threads, merge)
-            row = (1 - kept) * row + kept * fast
+        if kept and n == n_full and power == 1:
+            row += kept * (rates(statistic, merge, plan.resident_bytes)[0] - row)
         last = 0.0
-        if plan.cut.axis == 0 or not getattr(solver, "keep_rows", False):
+        if axis == 0 or not getattr(solver, "keep_rows", False):
             vectors = np.random.default_rng(0).standard_normal((n, min(k, n)), np.float32).astype(plan.dtype)
-            last = _row_seconds(bare, Projection(vectors), threads, 0.0)[0] * n_full / n
+            last = rates(Projection(vectors), 0.0)[0] * n_full / n
         driver = driver_seconds(plan, n_full, k)
+    grown = (n_full / n) ** power
     side = n if n < n_full else 0
     return Rates(threads, row * grown, first * grown, last, merge * grown, driver, loading, side=side)
 
 
-def _shortened(data: Source, axis: int, n: int) -> Source:
-    """Return simulated data with shorter rows."""
-    shape = (data.shape[0], n) if axis == 0 else (n, data.shape[1])
-    return like(data, shape)
-
-
 def _row_seconds(matrix: Matrix, statistic: Statistic, threads: int, merge: float) -> tuple[float, float, float]:
     """Return the seconds of a row and thread, in a sweep and in the first sweep, and of loading libraries."""
-
-    def sweeps(pieces: tuple[tuple[int, int], ...]) -> Sweeps:
-        return Sweeps(replace(matrix, partitions=pieces), threads)
-
+    # Only iterative solvers have sweeps after the first.
     dense = isinstance(statistic, Scatter)
 
-    def once(piece: Sweeps, first: bool) -> None:
-        if first and not dense:
-            first_sweep(piece, statistic, "calibration")
-        else:
-            piece.run(statistic, "calibration")
+    def sweeps(rows: int) -> Sweeps:
+        return Sweeps(replace(matrix, partitions=_pieces(matrix, threads, rows)), threads)
 
-    def timed(piece: Sweeps, first: bool) -> float:
-        seconds = _seconds(lambda: once(piece, first))
-        count, rows = len(piece.matrix.partitions), sum(b - a for a, b in piece.matrix.partitions)
-        return max(seconds - merge * (count - 1), seconds / 10) / rows
+    def spent(sweeps: Sweeps, first: bool) -> float:
+        sweep = sweeps.run if dense or not first else partial(first_sweep, sweeps)
+        return _seconds(lambda: sweep(statistic, "calibration"))
+
+    def each(sweeps: Sweeps, first: bool) -> float:
+        seconds, lengths = spent(sweeps, first), [stop - start for start, stop in sweeps.matrix.partitions]
+        return max(seconds - merge * (len(lengths) - 1), seconds / 10) / sum(lengths)
 
     # Loads libraries, and shows how many rows are enough.
-    shortest = max(matrix.slab_length, statistic.tile_length(matrix.n_full, matrix.dtype.itemsize))
-    guess = sweeps(_pieces(matrix, threads, shortest))
-    with guess:
-        whole = _seconds(lambda: once(guess, True))
-        enough = int(CALIBRATION_SECONDS / timed(guess, False))
-    piece = sweeps(_pieces(matrix, threads, enough))
+    with sweeps(max(matrix.slab_length, statistic.tile_length(matrix.n_full, matrix.dtype.itemsize))) as guess:
+        whole = spent(guess, True)
+        enough = int(CALIBRATION_SECONDS / each(guess, False))
     first, later = [], []
-    with piece:
+    with sweeps(enough) as piece:
         for i in range(REPEATS):
-            # Only iterative solvers have sweeps after the first.
             if i < 2 or dense:
                 piece.matrix = replace(piece.matrix, scaling=None)
-                first.append(timed(piece, True))
+                first.append(each(piece, True))
             if not dense:
-                later.append(timed(piece, False))
+                later.append(each(piece, False))
     rows = sum(stop - start for start, stop in guess.matrix.partitions)
     return min(later or first), min(first), max(0.0, whole - rows * min(first))
 
@@ -152,39 +171,40 @@ def _seconds(function: Callable[[], Any]) -> float:
     return time.process_time() - began
 
 
-def driver_seconds(plan: Plan, n_full: int, k: int) -> tuple[float, ...]:
-    """Measure the work of the driver after each sweep, on fewer rows if there are many."""
-    rng = np.random.default_rng(0)
-    solver = plan.solver
+def driver_seconds(plan: Plan, n_full: int, k: int) -> float:
+    """Measure the work of the driver after a sweep, on fewer rows if there are many."""
+    rng, solver = np.random.default_rng(0), plan.solver
     if isinstance(solver, Dense):
         side = min(n_full, EIGH_SIDE)
         factor = rng.standard_normal((side, side))
         square = factor @ factor.T
         seconds = _seconds(lambda: leading_pairs(square, Wanted(min(k, side), None, 0.1), 1.0))
-        return (seconds * (n_full / side) ** 3,)
+        return seconds * (n_full / side) ** 3
     if not isinstance(solver, Krylov):
-        return ()
+        return 0.0
     side = min(n_full, BASIS_ROWS)
     b = min(solver.block_size, side)
     basis = Basis(side, min(solver.max_basis, side), rng)
     basis.start(rng.standard_normal((side, b)))
-    spent = []
-    for _ in range(plan.sweeps):
+    spent: list[float] = []
+    while len(spent) < plan.sweeps:
         product = rng.standard_normal((side, basis.b))
         began = time.process_time()
         basis.expand(product)
         basis.ritz()
-        more = None if basis.complete else basis.next_block(b, min(k, basis.m))
-        spent.append((time.process_time() - began) * n_full / side)
-        if more is None:
+        complete = basis.complete
+        if not complete:
+            basis.next_block(b, min(k, basis.m))
+        spent.append(time.process_time() - began)
+        if complete:
             break
-    return tuple(spent)
+    return sum(spent) / len(spent) * n_full / side
 
 
 def measure_tasks(data: Source) -> dict[str, Any]:
     """Measure the seconds of a task of Dask, and of loading a worker, by small sweeps on two processes."""
     shape = (SMALL_LENGTH, SMALL_PARTITIONS * SMALL_LENGTH)
-    small = like(data, shape)
+    small = made_up_like(data, shape)
     ranges = tuple((i, i + SMALL_LENGTH) for i in range(0, shape[1], SMALL_LENGTH))
     matrix = Matrix(small, 1, np.dtype(np.float32), "mean", partitions=ranges, slab_length=SMALL_LENGTH)
     block = np.ones((SMALL_LENGTH, 8), np.float32)

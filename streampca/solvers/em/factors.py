@@ -1,4 +1,4 @@
-"""Latent factors: the parameters, what is known of the samples, and the two steps of EM as small least squares.
+"""Latent factors: the parameters, the posterior of the samples, and the two steps of EM as small least squares.
 
 See `streampca.solvers.em.loop` for the model and how the steps become sweeps.
 """
@@ -14,10 +14,8 @@ import numpy as np
 from streampca._typing import Array
 from streampca.sweep.missing import loops
 
-# Rows whose products are made at a time.
-PIECE_ROWS = 4096
-# Factor by which an extrapolation may change the noise.
-LONGEST_STEP = 10.0
+PIECE_ROWS = 4096  # rows whose products are computed at a time
+LARGEST_STEP = 10.0  # factor by which an extrapolation may change the noise
 
 
 @dataclass(frozen=True)
@@ -27,7 +25,7 @@ class Factors:
     Attributes
     ----------
     W : (d, k).
-    shift : (d,) mu less the centre.
+    shift : (d,) mu minus the centre.
     noise : s2, or psi (d,).
     """
 
@@ -47,17 +45,17 @@ class Factors:
 
     @property
     def weights(self) -> Array:
-        """What a squared deviation of each feature counts: 1 / psi; 1 where the noise is common and divides later."""
+        """Weight of a squared deviation of each feature: 1 / psi, or 1 for a common noise, which divides later."""
         return np.asarray(1.0 / self.noise) if isinstance(self.noise, np.ndarray) else np.ones(len(self.W))
 
     @property
     def common(self) -> float:
-        """The noise that is not in the weights: s2, or 1."""
+        """Noise that is not in the weights: s2, or 1."""
         return 1.0 if isinstance(self.noise, np.ndarray) else self.noise
 
     @property
     def logs(self) -> tuple[Array, float]:
-        """What an observed value of each feature adds to -2 log p for its noise alone, as a number and a factor."""
+        """Term of -2 log p for the noise of an observed value of each feature, as a number and a common factor."""
         if isinstance(self.noise, np.ndarray):
             return np.log(2 * np.pi * self.noise), 1.0
         return np.ones(len(self.W)), float(np.log(2 * np.pi * self.noise))
@@ -80,14 +78,14 @@ class Factors:
         return replace(self, W=W * signs), R * signs
 
     def vector(self) -> Array:
-        """Return all parameters in one row, the noise by its logarithm, to extrapolate."""
+        """Return all parameters as one vector, with the logarithm of the noise, to extrapolate."""
         return np.concatenate([self.W.ravel(), self.shift, np.atleast_1d(np.log(self.noise))])
 
     def moved(self, vector: Array) -> Factors:
-        """Return the parameters that such a row holds; the noise may change by a factor of LONGEST_STEP at most."""
+        """Return the parameters of such a vector; the noise changes by a factor of LARGEST_STEP at most."""
         d, k = self.W.shape
         before = np.atleast_1d(np.log(self.noise))
-        noise = np.exp(np.clip(vector[d * (k + 1) :], before - np.log(LONGEST_STEP), before + np.log(LONGEST_STEP)))
+        noise = np.exp(np.clip(vector[d * (k + 1) :], before - np.log(LARGEST_STEP), before + np.log(LARGEST_STEP)))
         W, shift = vector[: d * k].reshape(d, k), vector[d * k : d * (k + 1)]
         return Factors(W, shift, noise if isinstance(self.noise, np.ndarray) else float(noise[0]))
 
@@ -98,24 +96,24 @@ class Factors:
 
 @dataclass(frozen=True)
 class Posterior:
-    """What is known of z of each sample: mean (n, k), and covariance (n, k (k + 1) / 2), packed, or one for all."""
+    """Posterior of z of each sample: mean (n, k), and covariance (n, k (k + 1) / 2), packed, or one for all samples."""
 
     mean: Array
     covariance: Array
 
     def vector(self) -> Array:
-        """Return the means in one row, to extrapolate; with the covariance, by its logarithm, if it is one for all."""
+        """Return the means as one vector, to extrapolate; with the logarithm of a covariance that all samples share."""
         return np.append(self.mean, self._spectral(self.covariance, np.log) if len(self.covariance) == 1 else [])
 
     def moved(self, vector: Array) -> Posterior:
-        """Return what such a row holds; each covariance as it is here, if there are many."""
+        """Return the posterior of such a vector; covariances of single samples do not change."""
         mean, rest = np.split(vector, [self.mean.size])
-        # That of z never exceeds its prior's, one.
+        # The posterior variance never exceeds that of the prior, one.
         covariance = self._spectral(rest[None], lambda x: np.exp(np.minimum(x, 0.0))) if rest.size else self.covariance
         return Posterior(mean.reshape(self.mean.shape), covariance)
 
     def _spectral(self, packed: Array, function: Callable[[Array], Array]) -> Array:
-        """Return a function of the one covariance, packed, by its eigenvalues."""
+        """Return a function of a packed covariance, applied to its eigenvalues."""
         packing = Packing(self.mean.shape[1])
         values, R = np.linalg.eigh(packing.unpacked(packed)[0])
         return packing.packed(((R * function(values)) @ R.T)[None])
@@ -131,11 +129,11 @@ class Posterior:
         return np.broadcast_to(np.sqrt(variance), self.mean.shape)
 
     def known(self) -> Known:
-        """Return means and deviations alone."""
+        """Return means and deviations."""
         return Known(self.mean, self.deviations())
 
     def rotated(self, R: Array) -> Posterior:
-        """Return that of z R."""
+        """Return the posterior of z R."""
         packing = Packing(len(R))
         turned = R.T @ packing.unpacked(self.covariance) @ R
         return Posterior(self.mean @ R, packing.packed(turned))
@@ -173,13 +171,13 @@ class Packing:
 
 @dataclass(frozen=True)
 class Side:
-    """What the rows of one axis bring to the sums over it: of features (w_j, shift_j) / psi_j, of samples (<z>, 1).
+    """Contributions of one axis to the sums over it: of features (w_j, shift_j) / psi_j, of samples (<z>, 1).
 
     Attributes
     ----------
-    rows : (N, k + 1), in the tiles' type; what A is multiplied by. Columns of zeros make their number a multiple of 8.
-    packed : (N, width + 1) products of each row, and what else a missing entry subtracts; None for complete data.
-    total : (width + 1,) sum of these over all rows, as rounded.
+    rows : (N, k + 1), the factor of A, in the type of the tiles; columns of zeros make their number a multiple of 8.
+    packed : (N, width + 1) products of each row, and the terms that a missing entry subtracts; None for complete data.
+    total : (width + 1,) sum of these over all rows, after rounding.
     """
 
     rows: Array
@@ -188,37 +186,36 @@ class Side:
 
     @classmethod
     def of_features(cls, factors: Factors, incomplete: bool, dtype: Any) -> Side:
-        """Return that of the features: what the E-step needs."""
+        """Return the contributions of features, for the E-step."""
         rows = padded(factors.both * factors.weights[:, None], dtype)
         if incomplete:
-            return cls(rows, *_filled(lambda part: brought(factors.part(part))[1], len(rows), dtype))
+            return cls(rows, *_filled(lambda part: contributions_of(factors.part(part))[1], len(rows), dtype))
         products = (factors.both.T * factors.weights) @ factors.both
         return cls(rows, None, np.append(Packing(len(products)).packed(products[None])[0], factors.logs[0].sum()))
 
     @classmethod
     def of_samples(cls, posterior: Posterior, incomplete: bool, dtype: Any) -> Side:
-        """Return that of the samples: what the M-step needs."""
+        """Return the contributions of samples, for the M-step."""
         rows = np.column_stack([posterior.mean, np.ones(len(posterior.mean))])
         shared = len(posterior.covariance) == 1
 
-        def beside(part: slice) -> Array:
+        def products(part: slice) -> Array:
             covariance = posterior.covariance if shared else posterior.covariance[part]
             return np.column_stack([second_moments(rows[part], covariance), rows[part, -1:]])
 
-        filled, total = _filled(beside, len(rows), dtype, keep=incomplete)
+        filled, total = _filled(products, len(rows), dtype, keep=incomplete)
         return cls(padded(rows, dtype), filled, total)
 
     @classmethod
     def unknown(cls, k: int, incomplete: bool, dtype: Any) -> Side:
-        """Return the form of one: for a step that needs nothing of the other side."""
+        """Return an empty side, for a step that does not use the other side."""
         width = Packing(k + 1).width + 1
-        return cls(
-            padded(np.zeros((0, k + 1)), dtype), np.zeros((0, width), dtype) if incomplete else None, np.zeros(width)
-        )
+        packed = np.zeros((0, width), dtype) if incomplete else None
+        return cls(padded(np.zeros((0, k + 1)), dtype), packed, np.zeros(width))
 
 
 def _filled(part_of: Callable[[slice], Array], count: int, dtype: Any, keep: bool = True) -> tuple[Any, Array]:
-    """Return `count` rows in the tiles' type, made piece by piece, if they are to be kept, and their sum as rounded."""
+    """Return `count` rows in the type of the tiles, if kept, and their sum after rounding; computed piece by piece."""
     width = part_of(slice(0, 1)).shape[1]
     filled = np.empty((count, width), dtype) if keep else None
     total = np.zeros(width)
@@ -232,7 +229,7 @@ def _filled(part_of: Callable[[slice], Array], count: int, dtype: Any, keep: boo
 
 
 def padded(rows: Array, dtype: Any) -> Array:
-    """Return rows with columns of zeros up to a multiple of 8, for which the BLAS takes less time than for fewer."""
+    """Return rows with columns of zeros up to a multiple of 8, for which the BLAS is faster."""
     padded = np.zeros((len(rows), -(-rows.shape[1] // 8) * 8), dtype)
     padded[:, : rows.shape[1]] = rows
     return padded
@@ -253,12 +250,12 @@ def second_moments(rows: Array, covariance: Array) -> Array:
 
 
 def e_step(products: Array, off: Array | None, side: Side, factors: Factors) -> tuple[Posterior, Array, Array]:
-    """Return what is known of z of each sample, and twice the log-likelihood but for the squared deviations.
+    """Return the posterior of z of each sample, and twice the log-likelihood without the squared deviations.
 
     Parameters
     ----------
     products : (t, k + 1) x_n' side.rows; missing entries are zero in x.
-    off : (t, width + 1) sum of side.packed over the missing entries of each sample; None without any.
+    off : (t, width + 1) sum of side.packed over the missing entries of each sample; None for complete data.
 
     Returns the posterior, the terms, and sum_j shift_j^2 / psi_j over the observed features.
     """
@@ -279,7 +276,7 @@ def e_step(products: Array, off: Array | None, side: Side, factors: Factors) -> 
 
 
 def m_step(products: Array, off: Array | None, total: Array) -> tuple[Array, Array]:
-    """Return (w_j, shift_j) of each feature, (t, k + 1), and how many samples have a value of it.
+    """Return (w_j, shift_j) of each feature, (t, k + 1), and the number of its observed values.
 
     Parameters
     ----------
@@ -297,8 +294,8 @@ def m_step(products: Array, off: Array | None, total: Array) -> tuple[Array, Arr
     return both, count
 
 
-def brought(part: Factors) -> tuple[Array, Array]:
-    """Return what features bring to the products, and to the sums over missing entries, of the E-step."""
+def contributions_of(part: Factors) -> tuple[Array, Array]:
+    """Return what features add to the products, and to the sums over missing entries, of the E-step."""
     weights = part.weights
-    beside = np.column_stack([Packing(part.n_components + 1).outer(part.both, weights), part.logs[0]])
-    return part.both * weights[:, None], beside
+    packed = np.column_stack([Packing(part.n_components + 1).outer(part.both, weights), part.logs[0]])
+    return part.both * weights[:, None], packed

@@ -6,19 +6,19 @@
                                              <z_n> = M_n^-1 sum_j w_j (x_nj - mu_j) / psi_j,   cov(z_n) = M_n^-1
     M-step, feature j, over its samples n:   (w_j, mu_j) = (sum_n <z~ z~'>)^-1 sum_n x_nj <z~_n>,   z~ = (z, 1)
 
-Both steps are small least-squares problems, one a row of the one axis, whose sums run over the other. A missing entry
-is excluded from both sums: the sum over all entries is one matrix, and that over missing entries is subtracted.
-So one sweep does one step for the rows that it meets, and adds up what the other step needs:
+Both steps are small least-squares problems, one for each row of one axis, with sums over the other. A missing entry is
+excluded from both sums: the sum over all entries is one matrix, from which that over missing entries is subtracted.
+One sweep does one step for the rows of A, and computes the sums for the other step:
 
-    cut along samples:    the E-step of each sample met, and the sums for the M-step, which follows in memory
-    cut along features:   the M-step of each feature met, and the sums for the E-step, which follows in memory
+    cut along samples:    the E-step of each sample, and the sums for the M-step, which follows in memory
+    cut along features:   the M-step of each feature, and the sums for the E-step, which follows in memory
 
-Either way an iteration reads the data once, and is exact. Everything is in the units of the scaled features, and means
-are about the centre that tiles are taken from.
+Either way an iteration reads the data once, and is exact. All values are in units of the scaled features, and means are
+relative to the centre of the tiles.
 
-Two accelerations save sweeps and keep the answer. Parameter expansion lets z have any mean and covariance, and puts
-both into W and mu; Anderson mixing extrapolates from the last few iterations, and is taken back where the likelihood
-would fall.
+Two accelerations save sweeps and do not change the solution. Parameter expansion lets z have any mean and covariance,
+and moves both into W and mu. Anderson mixing extrapolates from the last few iterations; a step that decreases the
+likelihood is undone.
 
 References: Rubin & Thayer (1982), Psychometrika 47, 69; Roweis (1997), NIPS 10; Tipping & Bishop (1999), J. R. Stat.
 Soc. B 61, 611; Liu, Rubin & Wu (1998), Biometrika 85, 755, parameter expansion; Henderson & Varadhan (2019), J. Comput.
@@ -39,13 +39,12 @@ from streampca.solvers.em.factors import Factors, Packing, Posterior, Side, dime
 from streampca.solvers.em.statistics import FeatureStep, SampleStep, e_step_of_all, in_pieces, infer
 from streampca.sweep.sweep import Sweeps
 
-# Iterations that Anderson mixing looks back on.
-MEMORY = 4
-# The noise is held above this share of the mean variance of a feature: likelihoods stay finite for data without noise.
+MEMORY = 4  # iterations that Anderson mixing uses
+# Least noise, as a share of the mean variance of a feature: likelihoods stay finite for data without noise.
 LEAST_NOISE = 1e-10
-# The log-likelihood may rise by this for each value, times the tolerance, when the iteration stops.
+# The iteration stops if the log-likelihood increases by less than this for each value, times the tolerance.
 LEAST_GAIN = 1e-4
-# Of two likelihoods of float32 products, a fall by less than this share is rounding.
+# A decrease of the likelihood by less than this share is rounding, by type of the tiles.
 ROUNDING = {np.dtype(np.float32): 1e-7, np.dtype(np.float64): 1e-11}
 
 
@@ -57,11 +56,11 @@ class Iteration(Generic[S]):
     """One way to iterate: its start, and one step."""
 
     def begin(self, start: Factors) -> tuple[S, list[float]]:
-        """Return the first state, the parameters, and log-likelihoods known by then."""
+        """Return the first state, and the log-likelihoods that are known by then."""
         return start, []  # type: ignore[return-value]
 
     def step(self, state: S) -> Stepped[S]:
-        """Return a log-likelihood, its parameters, the posterior where the sweep gave it, and the next state."""
+        """Return a log-likelihood, its parameters, the posterior if the sweep computed it, and the next state."""
         raise NotImplementedError
 
 
@@ -78,7 +77,7 @@ class BySamples(_BySweeps[Factors]):
     """A sweep cut along samples: their E-step, and the M-step in memory."""
 
     def step(self, factors: Factors) -> Stepped[Factors]:
-        """Return the log-likelihood of the parameters, these, and the next ones."""
+        """Return the log-likelihood of the parameters, the parameters, and the next ones."""
         side = Side.of_features(factors, self.incomplete, self.sweeps.matrix.dtype)
         sums, _ = self.sweeps.run(SampleStep(side, factors), "EM")
 
@@ -100,26 +99,25 @@ class ByFeatures(_BySweeps[Posterior]):
     """A sweep cut along features: their M-step, and the E-step in memory."""
 
     def begin(self, start: Factors) -> tuple[Posterior, list[float]]:
-        """Start from what is known of the samples at these parameters: a sweep."""
+        """Return the posterior of the samples at these parameters, after one sweep."""
         self._own_noise = isinstance(start.noise, np.ndarray)
         posterior, likelihood, _ = infer(self.sweeps, start, self.incomplete, covariances=True)
         return self._expanded(posterior), [float(likelihood.sum())]
 
     def step(self, posterior: Posterior) -> Stepped[Posterior]:
-        """Return the log-likelihood of the next parameters, these, and what they tell of the samples."""
+        """Return the log-likelihood of the next parameters, these parameters, and the posterior of the samples."""
         side = Side.of_samples(posterior, self.incomplete, self.sweeps.matrix.dtype)
         sums, _ = self.sweeps.run(FeatureStep(side, self.squares, self._own_noise, self.least), "EM")
         both, own = (np.concatenate(parts) for parts in zip(*sums.pieces, strict=True))
         residual, observed, distance = sums.numbers
-        factors = Factors(
-            both[:, :-1], both[:, -1], own if self._own_noise else max(residual / observed, self.least.mean())
-        )
-        found, terms, _ = e_step_of_all(sums, factors, self.sweeps.threads)
+        noise = own if self._own_noise else max(residual / observed, self.least.mean())
+        factors = Factors(both[:, :-1], both[:, -1], noise)
+        inferred, terms, _ = e_step_of_all(sums, factors, self.sweeps.threads)
         likelihood = 0.5 * (float(terms.sum()) - distance / factors.common)
-        return likelihood, factors, found, self._expanded(found)
+        return likelihood, factors, inferred, self._expanded(inferred)
 
     def _expanded(self, posterior: Posterior) -> Posterior:
-        """Return the posterior of a z that has mean zero and covariance one over the samples."""
+        """Return the posterior of z, transformed to mean zero and unit covariance over the samples."""
         if not self.expand:
             return posterior
         rows = np.column_stack([posterior.mean, np.ones(len(posterior.mean))])
@@ -133,7 +131,7 @@ class ByFeatures(_BySweeps[Posterior]):
 
 @dataclass
 class ByScatter(Iteration[Factors]):
-    """No sweep at all: complete data are known by their scatter (d x d) about the mean, if that fits in memory."""
+    """No sweeps: the scatter (d x d) about the mean is all that complete data contribute, if it fits in memory."""
 
     scatter: Array
     n_samples: int
@@ -141,7 +139,7 @@ class ByScatter(Iteration[Factors]):
     least: Array
 
     def step(self, factors: Factors) -> Stepped[Factors]:
-        """Return the log-likelihood of the parameters, these, and the next ones."""
+        """Return the log-likelihood of the parameters, the parameters, and the next ones."""
         W, n, k = factors.W, self.n_samples, factors.n_components
         weighted = W * factors.weights[:, None]
         inverse = np.linalg.inv(W.T @ weighted + factors.common * np.eye(k))
@@ -154,29 +152,27 @@ class ByScatter(Iteration[Factors]):
         logdet = -np.linalg.slogdet(inverse)[1] - k * np.log(factors.common)
         likelihood = -0.5 * n * (logs.sum() * unit + logdet + distance / factors.common)
         new = np.linalg.solve(moments, SV.T).T
-        noise = _noise(
-            variances - (new * SV).sum(axis=1), np.ones(len(W)), self.least, isinstance(factors.noise, np.ndarray)
-        )
-        return float(likelihood), factors, None, Factors(
-            new @ np.linalg.cholesky(moments) if self.expand else new, np.zeros(len(W)), noise
-        )  # fmt: skip
+        residual = variances - (new * SV).sum(axis=1)
+        noise = _noise(residual, np.ones(len(W)), self.least, isinstance(factors.noise, np.ndarray))
+        new = new @ np.linalg.cholesky(moments) if self.expand else new
+        return float(likelihood), factors, None, Factors(new, np.zeros(len(W)), noise)
 
 
 def least_noise(squares: Array, count: Array) -> Array:
-    """Return the noise that each feature has at least, from its sum of squares and its number of values."""
+    """Return the least noise of each feature, from its sum of squares and its number of values."""
     variances = squares / np.maximum(count, 1)
     return LEAST_NOISE * np.where(variances > 0, variances, variances.mean())
 
 
 def _noise(residual: Array, count: Array, least: Array, own: bool) -> float | Array:
-    """Return the noise of each feature, or the common one, from residual squares and numbers of values."""
+    """Return the noise of each feature, or the common noise, from residual squares and numbers of values."""
     if own:
         return np.asarray(np.maximum(residual / np.maximum(count, 1), least))
     return float(max(residual.sum() / count.sum(), least.mean()))
 
 
 def _expansion(total: Array) -> tuple[Array, Array]:
-    """Return mean and root of the covariance of z over the samples, from the sum of <z~ z~'> and their number."""
+    """Return the mean and the root of the covariance of z over the samples, from sum <z~ z~'> and their number."""
     k = dimensions(total)
     moments = Packing(k + 1).unpacked(total[None, :-1])[0] / total[-1]
     centre = moments[:k, k]
@@ -185,16 +181,16 @@ def _expansion(total: Array) -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class Fit:
-    """Where EM came to.
+    """The result of EM.
 
     Attributes
     ----------
     factors : the parameters.
-    posterior : of the samples at these, where a sweep gave it.
-    likelihoods : log-likelihood after each iteration; it never falls.
-    change : mean squared sine of the angles that the last iteration turned the subspace by.
-    n_steps : steps taken, those taken back among them.
-    converged : whether gain and change came within the tolerance.
+    posterior : of the samples at these parameters, if a sweep computed it.
+    likelihoods : log-likelihood after each iteration; it never decreases.
+    change : mean squared sine of the angles by which the last iteration rotated the subspace.
+    n_steps : number of steps, including those that were undone.
+    converged : whether gain and change are within the tolerance.
     """
 
     factors: Factors
@@ -211,13 +207,14 @@ class EM(Generic[S]):
 
     Parameters
     ----------
-    iteration : what a step is.
-    n_values : that are there, of all samples.
-    tol : the subspace may still turn by an angle of this sine, and the log-likelihood rise by 1e-4 of this a value.
-    max_steps : after which it stops, wherever it is.
+    iteration : start and step.
+    n_values : number of observed values, of all samples.
+    tol : the sine of the angle by which the last step may rotate the subspace; the log-likelihood may increase by 1e-4
+        of this for each value.
+    max_steps : limit on the number of steps.
     mix : whether to extrapolate.
-    rounding : of two likelihoods, a fall by less than this share is no fall.
-    tell : called with what to show after each step.
+    rounding : a decrease of the likelihood by less than this share is ignored.
+    tell : called with the note of each step.
     """
 
     iteration: Iteration[S]
@@ -247,14 +244,14 @@ class EM(Generic[S]):
                 raise InputError("the likelihood overflows; divide the data by a large number, or use scale='unit'")
             gain = likelihood - likelihoods[-1] if likelihoods else np.inf
             if safe is not None and not gain >= -self.rounding * abs(likelihoods[-1]):
-                # The extrapolation went too far: go on from where the plain step had come to.
+                # The extrapolation went too far: continue from the result of the plain step.
                 state, safe = safe, None
                 mixing = _Mixing()
                 continue
             factors, posterior = candidate, inferred
             likelihoods.append(max(likelihood, *likelihoods[-1:]) if likelihoods else likelihood)
             change = _turned(state.directions(), image.directions())
-            self.tell(f"log-likelihood {likelihood:.10g}, turned by {np.sqrt(change):.1e}")
+            self.tell(f"log-likelihood {likelihood:.10g}, subspace rotated by {np.sqrt(change):.1e}")
             little = max(LEAST_GAIN * self.tol * self.n_values, self.rounding * abs(likelihood))
             converged = change <= self.tol**2 and gain <= little
             safe = None
@@ -267,12 +264,12 @@ class EM(Generic[S]):
 def _turned(a: Array, b: Array) -> float:
     """Return the mean squared sine of the angles between two column spaces."""
     Q, P = np.linalg.qr(a)[0], np.linalg.qr(b)[0]
-    # Of what lies outside, not 1 minus what lies inside: small angles keep their digits.
+    # From the part outside, not 1 minus the part inside: small angles keep their digits.
     return float(np.mean(((P - Q @ (Q.T @ P)) ** 2).sum(axis=0)))
 
 
 class _Mixing:
-    """Anderson mixing: the combination of the last iterates whose residuals cancel best, each moved by its step."""
+    """Anderson mixing: the combination of the last images whose residuals cancel best."""
 
     def __init__(self) -> None:
         self._before: tuple[Array, Array] | None = None
@@ -280,12 +277,12 @@ class _Mixing:
         self._images: list[Array] = []
 
     def next(self, x: Array, image: Array) -> Array | None:
-        """Return where to continue, given an iterate and its image; None while there is nothing to look back on."""
+        """Return the next iterate, given an iterate and its image; None if there is no earlier one."""
         residual = image - x
         before, self._before = self._before, (residual, image)
         if before is None:
             return None
-        # Differences need no more digits than these; the unit keeps them from overflowing.
+        # Float32 has enough digits for differences; the unit keeps them from overflowing.
         unit = float(np.abs(residual - before[0]).max()) or 1.0
         self._residuals = [*self._residuals, ((residual - before[0]) / unit).astype(np.float32)][-MEMORY:]
         self._images = [*self._images, ((image - before[1]) / unit).astype(np.float32)][-MEMORY:]

@@ -1,4 +1,4 @@
-"""What sweeps compute for latent factors: either step of EM with the sums for the other, inference, imputation."""
+"""Statistics of latent factors: one step of EM with the sums for the other step, inference, imputation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from streampca.solvers.em.factors import (
     Known,
     Posterior,
     Side,
-    brought,
+    contributions_of,
     dimensions,
     e_step,
     m_step,
@@ -28,23 +28,21 @@ from streampca.sweep.scaling import Scaling
 from streampca.sweep.statistics import Statistic, Summed, add_product
 from streampca.sweep.sweep import Sweeps, one_blas_thread
 
-# Size of the k x k matrices of the rows that are stepped at a time.
-PIECE_BYTES = 4 << 20
-# Values imputed at a time.
-IMPUTED_AT_A_TIME = 1 << 16
+PIECE_BYTES = 4 << 20  # of k x k matrices, for the rows of one piece
+IMPUTED_AT_A_TIME = 1 << 16  # values
 
 
 @dataclass
 class Sums(Summed):
-    """What a sweep adds up.
+    """Sums of one sweep.
 
     Attributes
     ----------
-    products : A'Y (N x (k + 1)) for what each row of A brings, Y.
+    products : A'Y (N x (k + 1)) for the contributions Y of the rows of A.
     off : (N, width + 1) sums over the missing entries of each column of A; None for complete data.
     total : (width + 1,) the same over all rows.
-    numbers : sums of a step's own.
-    pieces : what was found for each row of A.
+    numbers : other sums; each step defines its own.
+    pieces : results for each row of A.
     """
 
     products: Array
@@ -56,7 +54,7 @@ class Sums(Summed):
 
 @dataclass(frozen=True)
 class EStep(Statistic):
-    """One step for the rows that a sweep meets, and the sums for the other step."""
+    """One step for the rows of A, and the sums for the other step."""
 
     side: Side
 
@@ -72,11 +70,11 @@ class EStep(Statistic):
 
     @staticmethod
     def rows_of(k: int, length: int) -> int:
-        """Return how many rows a tile may have: no more than PIECE_BYTES of k x k matrices."""
+        """Return the number of rows of a tile: up to `length`, and up to PIECE_BYTES of k x k matrices."""
         return int(np.clip(PIECE_BYTES // (8 * (k + 1) ** 2), 64, length))
 
     def tile_length(self, n_full: int, itemsize: int) -> int:
-        """Return as many rows as is good for the products and their matrices."""
+        """Return the number of rows of a tile, for the products and their matrices."""
         return self.rows_of(self.k, super().tile_length(n_full, itemsize))
 
     def zero(self, n_full: int) -> Sums:
@@ -86,20 +84,20 @@ class EStep(Statistic):
         return Sums(np.zeros((n_full, self.side.rows.shape[1]), order="F"), off, np.zeros(width), np.zeros(3))
 
     def update(self, value: Sums, A: Array, start: int, missing: MissingEntries | None = None) -> None:
-        """Take the step for the rows of this tile, and add what they bring."""
-        rows, beside = self.rows(value, A, start, missing)
-        beside = np.broadcast_to(beside, (len(A), beside.shape[1])).astype(A.dtype, order="C")
+        """Take the step for the rows of this tile, and add their contributions."""
+        rows, packed = self.contributions(value, A, start, missing)
+        packed = np.broadcast_to(packed, (len(A), packed.shape[1])).astype(A.dtype, order="C")
         add_product(value.products, padded(rows, A.dtype), A)
-        value.total += beside.sum(axis=0, dtype=np.float64)
+        value.total += packed.sum(axis=0, dtype=np.float64)
         if missing is not None and value.off is not None:
-            missing.add_to_columns(beside, value.off)
+            missing.add_to_columns(packed, value.off)
 
-    def rows(self, value: Sums, A: Array, start: int, missing: MissingEntries | None) -> tuple[Array, Array]:
-        """Return what each row of A brings to the products, and to the sums over missing entries."""
+    def contributions(self, value: Sums, A: Array, start: int, missing: MissingEntries | None) -> tuple[Array, Array]:
+        """Return what each row of A adds to the products, and to the sums over missing entries."""
         raise NotImplementedError
 
     def met(self, A: Array, missing: MissingEntries | None) -> tuple[Array, Array | None]:
-        """Return the sums of each row of A over the other side: products, and what its missing entries take off."""
+        """Return the sums of each row of A over the other side: products, and the sum over its missing entries."""
         off = missing.sums_of_rows(self.side.packed) if missing is not None and self.side.packed is not None else None
         return (A @ self.side.rows)[:, : self.k + 1].astype(np.float64), off
 
@@ -115,8 +113,8 @@ class SampleStep(EStep):
 
     factors: Factors
 
-    def rows(self, value: Sums, A: Array, start: int, missing: MissingEntries | None) -> tuple[Array, Array]:  # noqa: ARG002
-        """Return (<z>, 1) and <z~ z~'> of the samples met."""
+    def contributions(self, value: Sums, A: Array, start: int, missing: MissingEntries | None) -> tuple[Array, Array]:  # noqa: ARG002
+        """Return (<z>, 1) and <z~ z~'> of samples."""
         posterior, likelihood = samples_of(A, *self.met(A, missing), self.side, self.factors)
         value.numbers += likelihood.sum(), 0.0, 0.0
         rows = np.column_stack([posterior.mean, np.ones(len(A))])
@@ -124,7 +122,7 @@ class SampleStep(EStep):
 
 
 def samples_of(A: Array, products: Array, off: Array | None, side: Side, factors: Factors) -> tuple[Posterior, Array]:
-    """Return what is known of z of the samples that are the rows of A, and their log-likelihood."""
+    """Return the posterior of z of the rows of A, which are samples, and their log-likelihood."""
     posterior, terms, shifted = e_step(products, off, side, factors)
     own = isinstance(factors.noise, np.ndarray)
     squares = np.multiply(A, A) @ factors.weights.astype(A.dtype) if own else np.einsum("ij,ij->i", A, A)
@@ -142,14 +140,14 @@ class FeatureStep(EStep):
     ----------
     squares : (d,) sum of squares of each feature.
     own_noise : whether each feature has its own noise.
-    least : noise that it may have, (d,).
+    least : (d,) least noise.
     """
 
     squares: Array
     own_noise: bool
     least: Array
 
-    def rows(self, value: Sums, A: Array, start: int, missing: MissingEntries | None) -> tuple[Array, Array]:
+    def contributions(self, value: Sums, A: Array, start: int, missing: MissingEntries | None) -> tuple[Array, Array]:
         """Return (w, shift) / psi of the features met, and their products."""
         products, off = self.met(A, missing)
         both, count = m_step(products, off, self.side.total)
@@ -161,14 +159,14 @@ class FeatureStep(EStep):
         distance = (squares - 2 * shift * products[:, -1] + shift**2 * count) * part.weights
         value.numbers += residual.sum(), count.sum(), distance.sum()
         value.pieces.append((both, np.broadcast_to(noise, len(A))))
-        return brought(part)
+        return contributions_of(part)
 
 
 @dataclass(frozen=True)
 class GivenFeatures(EStep):
-    """Features as they are, and the sums for the E-step.
+    """The sums for the E-step, with the features of a model.
 
-    Numbers: the squares of each sample, in units of the noise, and how many values it misses.
+    Numbers: the sum of squares of each sample, in units of the noise, and its number of missing values.
     """
 
     factors: Factors
@@ -179,22 +177,22 @@ class GivenFeatures(EStep):
         value.numbers = np.zeros((2, n_full))
         return value
 
-    def rows(self, value: Sums, A: Array, start: int, missing: MissingEntries | None) -> tuple[Array, Array]:
+    def contributions(self, value: Sums, A: Array, start: int, missing: MissingEntries | None) -> tuple[Array, Array]:
         """Return (w, shift) / psi of the features met, and their products."""
         part = self.factors.part(slice(start, start + len(A)))
         squares = np.multiply(A, A, out=scratch("squares", A.shape, A.dtype))
         value.numbers[0] += part.weights.astype(A.dtype) @ squares
         if missing is not None:
             value.numbers[1] += np.diff(missing.starts)
-        return brought(part)
+        return contributions_of(part)
 
 
 @dataclass(frozen=True)
 class Inference(EStep):
-    """What is known of z of samples, cut along samples: means, spread, log-likelihood, number of values; in order.
+    """Posterior of z of samples, cut along samples: means, spread, log-likelihood, number of values; in order.
 
-    The spread is deviations, or packed covariances if asked for. With a `sink`, means and deviations of a partition go
-    there as (start, means, deviations).
+    The spread is deviations, or packed covariances. A `sink` is called with (start, means, deviations) of each
+    partition.
     """
 
     factors: Factors
@@ -215,7 +213,7 @@ class Inference(EStep):
         value.append((posterior.mean, spread, likelihood, observed))
 
     def finish(self, value: Any, start: int) -> Any:
-        """Join the pieces, and give means and deviations to the sink if there is one."""
+        """Join the pieces, and pass means and deviations to the sink if there is one."""
         mean, spread, likelihood, observed = (np.concatenate(parts) for parts in zip(*value, strict=True))
         if self.sink is not None:
             self.sink(start, mean, spread)
@@ -232,8 +230,8 @@ def infer(
     Parameters
     ----------
     covariances : whether to return a `Posterior`; a `Known` otherwise.
-    check : whether to look for values that are not numbers, in data that were not fitted.
-    sink : receives means and deviations instead, where the matrix is cut along samples.
+    check : whether to check for values that are not finite, in data that were not fitted.
+    sink : receives means and deviations instead, if the matrix is cut along samples.
     """
     matrix = sweeps.matrix
     if matrix.axis == 0:
@@ -256,27 +254,27 @@ def e_step_of_all(sums: Sums, factors: Factors, threads: int) -> tuple[Posterior
     def piece(rows: slice) -> tuple[Posterior, Array, Array]:
         return e_step(sums.products[rows], None if sums.off is None else sums.off[rows], side, factors)
 
-    found = in_pieces(piece, len(sums.products), factors.n_components, threads)
-    mean = np.concatenate([posterior.mean for posterior, _, _ in found])
-    covariance = [posterior.covariance for posterior, _, _ in found]
-    terms = np.concatenate([part for _, part, _ in found])
-    shifted = np.concatenate([part for _, _, part in found])
-    return Posterior(mean, covariance[0] if sums.off is None else np.concatenate(covariance)), terms, shifted
+    pieces = in_pieces(piece, len(sums.products), factors.n_components, threads)
+    posteriors, terms, shifted = zip(*pieces, strict=True)
+    mean = np.concatenate([posterior.mean for posterior in posteriors])
+    covariance = [posterior.covariance for posterior in posteriors]
+    posterior = Posterior(mean, covariance[0] if sums.off is None else np.concatenate(covariance))
+    return posterior, np.concatenate(terms), np.concatenate(shifted)
 
 
 @dataclass(frozen=True)
 class Imputation(Statistic):
-    """Fills in missing values: the mean of each given those that its sample has. The value is how many there were.
+    """Replaces missing values by their means given the other values of the sample. The value is their number.
 
-    For a matrix of the values as they are, neither centred nor scaled.
+    For a matrix that is neither centred nor scaled.
 
     Parameters
     ----------
     means : (n, k) posterior means of z.
     factors, scaling : the model.
-    axis, length : along which the matrix is cut, and rows of a tile.
-    sink : gets (start, rows of A, filled) of each tile.
-    top : values are cut off at 0 and this; None to leave them.
+    axis, length : along which the matrix is cut, and number of rows of a tile.
+    sink : called with (start, complete rows of A) of each tile.
+    top : values are clipped to 0 .. top; None for no limits.
     """
 
     means: Array
@@ -289,15 +287,15 @@ class Imputation(Statistic):
     wants_missing: bool = True
 
     def tile_length(self, n_full: int, itemsize: int) -> int:  # noqa: ARG002
-        """Return the length of a chunk of what is written."""
+        """Return the length of a chunk of the output."""
         return self.length
 
     def zero(self, n_full: int) -> Array:  # noqa: ARG002
-        """Return that there were none."""
+        """Return zero, as an array."""
         return np.zeros(1, np.int64)
 
     def update(self, value: Array, A: Array, start: int, missing: MissingEntries | None = None) -> None:
-        """Fill in one tile, and hand it on."""
+        """Replace the missing values of one tile, and pass it to the sink."""
         if missing is not None:
             value += len(missing.rows)
             columns = missing.columns
@@ -308,17 +306,17 @@ class Imputation(Statistic):
         self.sink(start, A)
 
     def _expected(self, samples: Array, features: Array) -> Array:
-        """Return the expected values of these features of these samples, one by one."""
+        """Return the expected value of each pair of a sample and a feature."""
         product = np.einsum("ij,ij->i", self.means[samples], self.factors.W[features])
-        found = self.scaling.take(features).restore(product + self.factors.shift[features])
-        return np.asarray(found if self.top is None else np.clip(found, 0.0, self.top))
+        values = self.scaling.take(features).restore(product + self.factors.shift[features])
+        return np.asarray(values if self.top is None else np.clip(values, 0.0, self.top))
 
 
 T = TypeVar("T")
 
 
 def in_pieces(function: Callable[[slice], T], count: int, k: int, threads: int) -> list[T]:
-    """Return a function of ranges of rows, in order; several ranges at a time."""
+    """Return a function of ranges of rows, in order, computed by several threads."""
     step = EStep.rows_of(k, count)
     ranges = [slice(start, min(start + step, count)) for start in range(0, count, step)]
     with one_blas_thread, ThreadPoolExecutor(threads) as pool:

@@ -1,8 +1,8 @@
 """Least squares on covariates and the first m scores, for every m at once, from second moments.
 
 With R = L L' the moments of [covariates, scores], in this order, predictors P = L^-1 [c, z] are orthonormal. The
-coefficients w of y on them do not depend on m, which takes the first c + m of them: all m cost one factor. The same
-holds for held-out samples, whose errors need only their second moments.
+coefficients w of y on P do not depend on m: each m takes the first c + m of them, so that all m need one factorisation.
+Errors of held-out samples follow from their second moments in the same way.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from scipy.linalg import solve_triangular
 from streampca._typing import Array
 from streampca.solvers.folds.dense import Trained
 
-# A variable of which others before it leave no more than this share of the variance adds nothing to them.
+# A variable is collinear if those before it explain all but this share of its variance.
 COLLINEAR = 1e-10
 
 
@@ -26,11 +26,11 @@ class Path:
     Attributes
     ----------
     errors : (q, k + 1) sums of squared errors of the training samples.
-    left_out : (q, k + 1) the same for held-out samples; None if there are none.
+    held_out : (q, k + 1) the same for held-out samples; None if there are none.
     """
 
     errors: Array
-    left_out: Array | None
+    held_out: Array | None
     _root: Array
     _weights: Array
     _kept: Array
@@ -46,11 +46,11 @@ class Path:
 
 
 def least_squares_path(trained: Trained, k: int, c: int) -> Path:
-    """Solve all least squares of one training set, by Cholesky's factor of the moments of [covariates, scores].
+    """Solve all least squares of one training set, by a Cholesky factor of the moments of [covariates, scores].
 
-    A variable that is a combination of those before it has no place in the factor, and the coefficient 0.
+    A variable that is a combination of those before it is not in the factor; its coefficient is 0.
     """
-    all_scores = len(trained.values)
+    all_scores = len(trained.null)
     q = len(trained.scatter) - all_scores - c
     X = np.concatenate([np.arange(all_scores, all_scores + c), np.arange(k)])
     Y = np.arange(all_scores + c, all_scores + c + q)
@@ -60,25 +60,25 @@ def least_squares_path(trained: Trained, k: int, c: int) -> Path:
     root, kept = _factor(R[np.ix_(X, X)] / np.outer(size, size))
     X, scale = X[kept], size[kept, None]
     weights = solve_triangular(root, R[np.ix_(X, Y)] / scale, lower=True)
-    # How many of the variables kept are among the covariates and the first m scores.
+    # Number of kept variables among the covariates and the first m scores.
     within = np.searchsorted(kept, np.arange(c, c + k + 1))
     explained = np.vstack([np.zeros(q), np.cumsum(weights**2, axis=0)])[within]
     outside = None
-    if trained.left_out is not None:
-        M = trained.left_out
+    if trained.held_out is not None:
+        M = trained.held_out
         T = solve_triangular(root, M[np.ix_(X, X)] / scale / scale.T, lower=True)
         T = solve_triangular(root, T.T, lower=True)
         t = solve_triangular(root, M[np.ix_(X, Y)] / scale, lower=True)
         # w'T w of the leading parts of w and T, each from the one before.
         lower = np.tril(T, -1)
         steps = weights * (2 * lower @ weights + np.diag(T)[:, None] * weights) - 2 * weights * t
-        # Rounding may make sums of squares negative that are next to nothing.
+        # Rounding may make small sums of squares negative.
         outside = np.maximum(M[Y, Y] + np.vstack([np.zeros(q), np.cumsum(steps, axis=0)])[within], 0.0).T
     return Path(np.maximum(R[Y, Y] - explained, 0.0).T, outside, root, weights, kept, size)
 
 
 def _factor(R: Array) -> tuple[Array, Array]:
-    """Return Cholesky's factor of the variables that are no combinations of those before, and which these are."""
+    """Return the Cholesky factor of the variables that are no combination of those before, and their indices."""
     p = len(R)
     L = np.zeros((p, p))
     kept = []

@@ -1,4 +1,4 @@
-"""Kernels k(x, y) between rows of two tiles, and the feature maps that stand for them: plain NumPy.
+"""Kernels k(x, y) between rows of two tiles, and feature maps that approximate them: plain NumPy.
 
 linear x'y      poly (g x'y + c)^p      rbf exp(-g |x - y|^2)      laplacian exp(-g |x - y|_1)
 cosine x'y / |x||y|      sigmoid tanh(g x'y + c)      or any function of two tiles
@@ -18,15 +18,12 @@ from streampca.errors import InputError
 from streampca.sources.scratch import scratch
 
 KERNELS = ("linear", "poly", "rbf", "laplacian", "cosine", "sigmoid")
-# Kernels of the difference of two points.
-OF_DIFFERENCES = ("rbf", "laplacian")
-# Those whose components do not change when all points move: of linear ones, as features are centred.
+OF_DIFFERENCES = ("rbf", "laplacian")  # kernels of the difference of two points
+# Kernels whose components do not change if all points are shifted; of a linear kernel because features are centred.
 MOVABLE = (*OF_DIFFERENCES, "linear")
 WITHOUT_GAMMA = ("linear", "cosine")
-# Rows of which k(x, x) is taken at a time, for a function that only gives all pairs.
-PAIRS = 16
-# Bytes of kernel values that are made at a time, to stay in the cache until they are done.
-STRIP_BYTES = 1 << 20
+PAIRS = 16  # rows of which k(x, x) is computed at a time, for a function that returns all pairs
+STRIP_BYTES = 1 << 20  # of kernel values that are computed at a time, in the cache
 
 
 def strips(n_rows: int, width: int, dtype: np.dtype[Any]) -> Iterator[slice]:
@@ -38,7 +35,7 @@ def strips(n_rows: int, width: int, dtype: np.dtype[Any]) -> Iterator[slice]:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel with its parameters; `function` of two tiles (t x d, m x d) gives all pairs (t x m)."""
+    """A kernel with its parameters; `function` of two tiles (t x d, m x d) returns all pairs (t x m)."""
 
     name: str
     gamma: float = 1.0
@@ -48,12 +45,12 @@ class Kernel:
 
     @property
     def of_differences(self) -> bool:
-        """Whether it depends on x - y alone."""
+        """Whether it depends only on x - y."""
         return self.name in OF_DIFFERENCES
 
     @property
     def movable(self) -> bool:
-        """Whether all points may be moved."""
+        """Whether all points may be shifted."""
         return self.name in MOVABLE
 
     def values(self, X: Array, Y: Array) -> Array:
@@ -61,7 +58,7 @@ class Kernel:
         return self.with_prepared(X, self.prepared(Y, X.dtype), np.empty((len(X), len(Y)), X.dtype))
 
     def prepared(self, Y: Array, dtype: Any) -> Array:
-        """Return what is needed of Y for many X of a type."""
+        """Return Y in the form that `with_prepared` needs for X of a type."""
         if self.name == "rbf":
             return _rbf_columns(Y, self.gamma, dtype)
         if self.name == "laplacian":
@@ -71,13 +68,13 @@ class Kernel:
     def with_prepared(self, X: Array, Y: Array, K: Array) -> Array:
         """Write k(x, y) of all pairs of rows to K, for Y as prepared."""
         if self.function is not None:
-            found = np.asarray(self.function(X, Y))
-            if found.shape != K.shape:
+            values = np.asarray(self.function(X, Y))
+            if values.shape != K.shape:
                 raise InputError(
-                    f"the kernel gave an array of shape {found.shape} for {len(X)} and {len(Y)} rows; "
-                    f"it must give all pairs, {K.shape}"
+                    f"the kernel returned an array of shape {values.shape} for {len(X)} and {len(Y)} rows; "
+                    f"it must return all pairs, {K.shape}"
                 )
-            K[:] = found
+            K[:] = values
             return K
         if self.name == "rbf":
             return _rbf(X, Y, self.gamma, K)
@@ -91,7 +88,7 @@ class Kernel:
         return self._of_products(K)
 
     def _of_products(self, products: Array) -> Array:
-        """Turn products x'y into values of the kernel, in place."""
+        """Replace products x'y by values of the kernel."""
         if self.name in ("poly", "sigmoid"):
             products *= products.dtype.type(self.gamma)
             products += products.dtype.type(self.coef0)
@@ -124,7 +121,7 @@ def _rbf_columns(Y: Array, gamma: float, dtype: Any) -> Array:
 
 
 def _rbf(X: Array, right: Array, gamma: float, K: Array) -> Array:
-    """Write exp(-g |x - y|^2) to K: one product of rows with |x|^2 and |y|^2 as columns more gives the exponents."""
+    """Write exp(-g |x - y|^2) to K: the exponents are one product, with |x|^2 and |y|^2 as additional columns."""
     d, dtype = X.shape[1], X.dtype
     for strip in strips(len(X), len(right), dtype):
         part, rows = K[strip], X[strip]
@@ -140,8 +137,8 @@ def _rbf(X: Array, right: Array, gamma: float, K: Array) -> Array:
 
 
 def _unit_rows(X: Array) -> Array:
-    """Return the rows at unit length; those of length zero as they are."""
-    # By the largest entry first: the square of a small one is zero, that of a large one infinite.
+    """Return the rows at unit length; rows of length zero do not change."""
+    # Divided by the largest entry first: squares of small entries are zero, those of large ones infinite.
     largest = np.abs(X).max(axis=1, keepdims=True)
     X = X / np.where(largest > 0, largest, 1)
     lengths = np.linalg.norm(X, axis=1, keepdims=True)
@@ -152,8 +149,7 @@ def _unit_rows(X: Array) -> Array:
 class LandmarkMap:
     """k(x, l) - r(x) for each landmark l, and r(x), the mean of k(x, l) over them; `with_diagonal`, then k(x, x).
 
-    Apart from their mean, the values of a kernel that hardly differ keep their digits. Landmarks are of the type of the
-    tiles.
+    Without their mean, values of a kernel that hardly differ keep their digits. Landmarks have the type of the tiles.
     """
 
     kernel: Kernel
@@ -185,7 +181,7 @@ class LandmarkMap:
 
 @dataclass(frozen=True)
 class FourierMap:
-    """cos(w'x) and sin(w'x) for random frequencies w (m / 2 x d), over sqrt(m / 2): their products are k on average.
+    """cos(w'x) and sin(w'x) for random frequencies w (m / 2 x d), over sqrt(m / 2); the mean of their products is k.
 
     References: Rahimi & Recht (2007), NIPS 20.
     """
@@ -214,7 +210,7 @@ class FourierMap:
 
 
 def draw_frequencies(kernel: Kernel, count: int, d: int, seed: int) -> Array:
-    """Return random frequencies whose cosines average to a kernel of differences: (count, d)."""
+    """Return random frequencies (count, d), the mean of whose cosines is a kernel of differences."""
     rng = np.random.default_rng(seed)
     if kernel.name == "rbf":
         return np.asarray(rng.standard_normal((count, d)) * np.sqrt(2 * kernel.gamma))
@@ -224,7 +220,7 @@ def draw_frequencies(kernel: Kernel, count: int, d: int, seed: int) -> Array:
 
 
 def gamma_of(gamma: float | str | None, name: str, sample: Array) -> float:
-    """Return the number that gamma stands for, from a sample of rows.
+    """Return gamma as a number, from a sample of rows.
 
     None is 1 / n_features; "scale" is 1 / (n_features * variance of all values); "median" is 1 / (2 s^2) for rbf,
     with s the median distance of two samples, and 1 / s for laplacian.
@@ -245,6 +241,6 @@ def gamma_of(gamma: float | str | None, name: str, sample: Array) -> float:
         spread, what = s if name == "laplacian" else 2 * s**2, "median distance"
     if not 0 < spread < np.inf:
         raise InputError(
-            f"gamma={gamma!r} cannot be used: the {what} of the samples looked at is {spread:g}; give gamma as a number"
+            f"gamma={gamma!r} cannot be used: the {what} of a sample of the data is {spread:g}; give gamma as a number"
         )
     return 1.0 / spread

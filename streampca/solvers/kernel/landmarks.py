@@ -1,7 +1,7 @@
-"""Landmarks, the few rows that stand for all in a Nystrom approximation: drawn evenly, by k-means, or by leverage.
+"""Landmarks, the few rows that a Nystrom approximation uses: drawn uniformly, by k-means, or by leverage.
 
-Of n rows, s in a sample, m landmarks: k-means reads all rows once or a few times, the draw by leverage reads them once,
-and an even draw reads no more than the chunks that hold what it drew.
+k-means reads all rows once or a few times, a draw by leverage reads them once, and a uniform draw reads only the chunks
+that contain the drawn rows.
 """
 
 from __future__ import annotations
@@ -13,24 +13,22 @@ from functools import cached_property
 import numpy as np
 
 from streampca._typing import Array
+from streampca.solvers.draw import Draw
 from streampca.solvers.kernel.kernels import Kernel, strips
 from streampca.solvers.kernel.nystrom import kernel_matrix
-from streampca.solvers.mixture.start import Arrivals, exponentials
 from streampca.sources.scratch import scratch
 from streampca.sweep.matrix import Matrix
 from streampca.sweep.statistics import Pieces, Statistic, Summed
 from streampca.sweep.sweep import Sweeps, one_blas_thread
 
-# Ranges of chunks, each a task, that hold chosen rows; a task costs as much as a gap of many small chunks.
+# Largest number of ranges of chunks, each a task: a task costs as much as reading many small chunks between two ranges.
 MAX_RANGES = 256
-# Mini-batches of k-means, one read of the data in all; with fewer partitions, rounds of Lloyd's algorithm.
-BATCHES = 8
-ROUNDS = 3
-# m landmarks are for m / (4 log m) directions: the scores sum to twice these, so that each is chosen log m times or
-# more. Chosen less often, a direction is soon missed by chance, and all its rows then seem to matter.
+BATCHES = 8  # mini-batches of k-means, one read of the data in all
+ROUNDS = 3  # of Lloyd's algorithm, if there are fewer partitions than batches
+# m landmarks are for m / (4 log m) directions: scores sum to twice that number, so that each direction is chosen about
+# log m times. If directions are chosen less often, some are missed by chance, and their rows get high scores.
 OVERSAMPLE = 4
-# The residual of k(x, x) is never below this multiple of its rounding.
-ROUNDINGS = 8
+ROUNDINGS = 8  # least residual of k(x, x), in multiples of its rounding
 
 
 # ---------------------------------------------------------------- rows by their index
@@ -50,24 +48,24 @@ class Chosen(Pieces):
 
 
 def sample_rows(sweeps: Sweeps, rows: Array) -> Array:
-    """Return the rows of A with these indices, in this order, (len(rows), d); reads only the chunks that hold them."""
+    """Return the rows of A with these indices, in this order, (len(rows), d); reads only their chunks."""
     matrix = sweeps.matrix
-    found = np.empty((len(rows), matrix.n_full), matrix.dtype)
+    sample = np.empty((len(rows), matrix.n_full), matrix.dtype)
     if len(rows) == 0:
-        return found
+        return sample
     order = np.argsort(rows, kind="stable")
     ascending = np.asarray(rows)[order]
     part = replace(sweeps, matrix=_holding(matrix, ascending), stage="landmarks", note="", seconds=[], bytes_read=0)
     pieces, _ = part.run(Chosen(ascending), "landmarks", check=True)
     sweeps.bytes_read += part.bytes_read
-    found[order] = np.concatenate(pieces)
-    return found
+    sample[order] = np.concatenate(pieces)
+    return sample
 
 
 def _holding(matrix: Matrix, rows: Array) -> Matrix:
-    """Return the matrix with partitions that hold these rows, ascending: runs of whole chunks, not too long.
+    """Return the matrix with partitions that contain these rows, ascending: runs of complete chunks, not too long.
 
-    The blocks of a Dask array stay whole. What is kept in memory once read is read as other sweeps read it.
+    The blocks of a Dask array are not divided. Data that are kept in memory are read in the ranges of other sweeps.
     """
     starts, stops = np.array(matrix.partitions).T
     within = np.searchsorted(starts, rows, side="right") - 1
@@ -79,13 +77,13 @@ def _holding(matrix: Matrix, rows: Array) -> Matrix:
         pieces = (rows - origins) // length
     else:
         length = matrix.source.chunks[0]
-        # Slabs that are part of a chunk stay so: there is memory for these.
+        # Slabs that are shorter than a chunk keep their length, for which there is memory.
         slab_length = matrix.slab_length if matrix.slab_length < length else matrix.slab_length // length * length
         origins, ends = np.zeros_like(rows), np.full_like(rows, matrix.n_block)
         pieces = rows // length
         within = pieces // max(1, int((stops - starts).max()) // length)
     steps = np.diff(pieces)
-    # Where there are too many runs, those with the shortest gaps between them are read as one.
+    # If there are too many runs, those with the fewest chunks between them are read as one.
     longest = max(1, int(np.sort(steps)[-MAX_RANGES])) if len(steps) >= MAX_RANGES else 1
     cuts = np.flatnonzero((steps > longest) | (np.diff(within) > 0)) + 1
     first, last = np.append(0, cuts), np.append(cuts, len(rows)) - 1
@@ -96,7 +94,7 @@ def _holding(matrix: Matrix, rows: Array) -> Matrix:
 
 
 def draw_rows(n: int, count: int, seed: int | list[int]) -> Array:
-    """Return `count` different rows of n, each as likely as any other, in random order."""
+    """Return `count` distinct rows of n, drawn uniformly, in random order."""
     return np.random.default_rng(seed).choice(n, count, replace=False)
 
 
@@ -105,7 +103,7 @@ def draw_rows(n: int, count: int, seed: int | list[int]) -> Array:
 
 @dataclass
 class CentreSums(Summed):
-    """Sum of the rows nearest to each centre (m, d), and how many they are (m,)."""
+    """Sum (m, d) and number (m,) of the rows nearest to each centre."""
 
     sums: Array
     counts: Array
@@ -123,7 +121,7 @@ class NearestCentres(Statistic):
 
     def update(self, value: CentreSums, A: Array, start: int) -> None:  # noqa: ARG002
         """Add each row to the sum of its centre: one product with a sparse matrix of ones."""
-        # scipy.sparse takes a moment to load, and other models do without it.
+        # scipy.sparse is slow to load, and other models do without it.
         from scipy.sparse import csr_array
 
         nearest = self.nearest(A)
@@ -149,11 +147,11 @@ class NearestCentres(Statistic):
 
 
 def kmeans_landmarks(sweeps: Sweeps, start: Array, seed: int) -> Array:
-    """Return the centres (m, d) that k-means finds from these, in one read of the data, or a few where they are short.
+    """Return the centres (m, d) of k-means from a start, in one read of the data, or a few if there are few partitions.
 
-    The partitions are dealt into mini-batches, taken in random order. Each centre is the mean of all rows that came to
-    it so far: c += (sum - count c) / count so far. Where partitions are too few to deal, each round takes all rows and
-    forgets the counts before it (Lloyd). Centres that no row is nearest to stay.
+    The partitions are divided into mini-batches, in random order. Each centre is the mean of all rows assigned to it so
+    far: c += (sum - count c) / count so far. If there are too few partitions, each round takes all rows and ignores the
+    counts of earlier rounds (Lloyd). Centres without rows do not move.
 
     References: Sculley (2010), Proc. WWW, alg. 1.
     """
@@ -177,7 +175,7 @@ def kmeans_landmarks(sweeps: Sweeps, start: Array, seed: int) -> Array:
 
 
 def seed_centres(sample: Array, count: int, seed: int) -> Array:
-    """Return rows of the sample to start k-means from, by greedy k-means++; all different ones if these are fewer.
+    """Return rows of the sample to start k-means from, by greedy k-means++; all distinct rows if these are fewer.
 
     References: Arthur & Vassilvitskii (2007), Proc. SODA.
     """
@@ -199,12 +197,12 @@ def seed_centres(sample: Array, count: int, seed: int) -> Array:
 
 @dataclass(frozen=True)
 class Leverage:
-    """Scores of rows by a few of them, S, that stand for a larger set:
+    """Scores of rows of a set, from a few of these, S:
 
         l(x) = (k(x, x) - k_S(x)' (K_SS + ridge P)^-1 k_S(x)) / ridge
 
-    This is x's ridge leverage in the set, overestimated where S shows less than all of it. P holds the chance that each
-    row of S had to be chosen from the set: a row with the chance p stands for 1 / p rows like it.
+    This is the ridge leverage of x in the set, or more where S does not represent all of it. P contains the probability
+    with which each row of S was chosen from the set: a row with probability p represents 1 / p rows.
 
     Parameters
     ----------
@@ -225,10 +223,10 @@ class Leverage:
 
     @classmethod
     def of(cls, kernel: Kernel, rows: Array, chances: Array, rank: int) -> Leverage:
-        """Return the scores by these rows, whose ridge is the mean tail: sum of the eigenvalues beyond `rank`, over it.
+        """Return the scores by these rows. The ridge is the sum of the eigenvalues beyond `rank`, divided by it.
 
-        The eigenvalues are those of P^-1/2 K_SS P^-1/2, about those of the whole set. Where they have no tail, a small
-        share of their sum stands for it, above what rounding makes of zero.
+        The eigenvalues are those of P^-1/2 K_SS P^-1/2, about those of the set. If that sum is zero up to rounding, the
+        ridge is a small share of the sum of all.
         """
         roots = 1 / np.sqrt(chances)
         with one_blas_thread:
@@ -240,27 +238,27 @@ class Leverage:
         return cls(kernel, rows, factor.astype(rows.dtype), ridge)
 
     def scores(self, A: Array) -> Array:
-        """Return l of each row, (t,); above zero, however well S shows the row, unless k(x, x) is zero."""
+        """Return l of each row, (t,); always positive, unless k(x, x) is zero."""
         m, scores = len(self.rows), np.empty(len(A))
         least = ROUNDINGS * np.finfo(A.dtype).eps
         for rows in strips(len(A), m, A.dtype):
             part = A[rows]
             K = self.kernel.with_prepared(part, self._prepared, scratch("kernel", (len(part), m), A.dtype))
-            shown = np.matmul(K, self.factor, out=scratch("products", (len(part), m), A.dtype))
-            whole = np.maximum(self.kernel.diagonal(part).astype(np.float64), 0.0)
-            left = whole - np.einsum("ij,ij->i", shown, shown, dtype=np.float64)
-            scores[rows] = np.fmax(left, least * whole)
+            inside = np.matmul(K, self.factor, out=scratch("products", (len(part), m), A.dtype))
+            diagonal = np.maximum(self.kernel.diagonal(part).astype(np.float64), 0.0)
+            residual = diagonal - np.einsum("ij,ij->i", inside, inside, dtype=np.float64)
+            scores[rows] = np.fmax(residual, least * diagonal)
         scores /= self.ridge
         return np.nan_to_num(scores, copy=False, nan=0.0, posinf=np.finfo(np.float64).max)
 
 
 def recursive_leverage(kernel: Kernel, sample: Array, count: int, seed: int) -> Leverage:
-    """Return the leverage in a sample by about `count` of its rows, chosen by leverage in halves of halves of it.
+    """Return the leverage in a sample by about `count` of its rows, chosen by leverage in a part of it, recursively.
 
-    The first set is `count` rows, all of which are in S: each chance is one. A set of twice the size is scored by the S
-    of the set before, its half. The chances are those within that half, not halved again: S stands for fewer rows than
-    are scored, so that scores are too high rather than too low. No leverage is above one. Then a new S is chosen from
-    the larger set, with chances proportional to scores.
+    The first set is `count` rows, all of which are in S with probability one. A set of twice the size is scored by S of
+    its half. Probabilities are those within that half, not halved again: S represents fewer rows than are scored, so
+    that scores are too high rather than too low. No leverage is above one. Then a new S is chosen from the larger set,
+    with probabilities proportional to scores.
 
     References: Musco & Musco (2017), NIPS 30, alg. 2 and 3.
     """
@@ -281,20 +279,20 @@ def recursive_leverage(kernel: Kernel, sample: Array, count: int, seed: int) -> 
 
 
 def inclusion(scores: Array, count: int) -> Array:
-    """Return chances min(1, c l) that sum to `count`; one for each score above zero where these are fewer."""
+    """Return probabilities min(1, c l) that sum to `count`; one for each positive score if these are fewer."""
     if np.count_nonzero(scores) <= count:
         return (scores > 0).astype(np.float64)
     share = scores / scores.max()
     falling = np.sort(share)[::-1]
     rest = np.cumsum(falling[::-1])[::-1][:count]
-    # So many are sure, and the rest share what is left.
+    # If the i largest have probability one, the others share count - i.
     factors = (count - np.arange(count)) / rest
     factor = factors[(factors * falling[:count] <= 1).argmax()]
     return np.asarray(np.minimum(share * factor, 1.0))
 
 
 def systematic(chances: Array, begin: float) -> Array:
-    """Return the places chosen, each with its chance: where the running sum of these passes an integer.
+    """Return the indices chosen with these probabilities: where their running sum passes an integer.
 
     References: Madow (1949), Ann. Math. Stat. 20.
     """
@@ -302,47 +300,33 @@ def systematic(chances: Array, begin: float) -> Array:
 
 
 @dataclass(frozen=True)
-class LeverageDraw(Statistic):
-    """Rows drawn without replacement with chances proportional to their leverage, an exact draw in one pass.
-
-    As in `mixture_start.Draw`, each row arrives after an exponential time of that rate, by a random number that belongs
-    to (seed, row), and the first ones are taken.
+class LeverageDraw(Draw):
+    """Rows drawn with probabilities proportional to their leverage.
 
     Parameters
     ----------
     leverage : scores in the sample.
-    share : of all rows that are in the sample: a score times this is one among all rows, which is not above one.
-    count : rows to draw.
+    share : of all rows that are in the sample: a score times this is a score in all rows, which is at most one.
     """
 
     leverage: Leverage
     share: float
-    count: int
-    seed: int
 
-    def zero(self, n_full: int) -> Arrivals:
-        """Return that no row arrived."""
-        return Arrivals.none(self.count, n_full, self.leverage.rows.dtype)
-
-    def update(self, value: Arrivals, A: Array, start: int) -> None:
-        """Let the rows of A arrive."""
-        rates = np.minimum(self.leverage.scores(A) * self.share, 1.0)
-        value.add(A, rates, exponentials(self.seed, 0, start, len(A)), start)
-
-    def combine(self, a: Arrivals, b: Arrivals) -> Arrivals:
-        """Return the first of both."""
-        return a.first(b)
+    def rates(self, A: Array) -> Array:
+        """Return the leverage of each row, (1, t)."""
+        return np.minimum(self.leverage.scores(A) * self.share, 1.0)[None, :]
 
 
 def leverage_landmarks(sweeps: Sweeps, kernel: Kernel, sample: Array, count: int, seed: int) -> Array:
-    """Return rows drawn by ridge leverage, (count, d), in one sweep; fewer only where k(x, x) is zero for the others.
+    """Return rows drawn by ridge leverage, (count, d), in one sweep; fewer only if k(x, x) is zero for the others.
 
     Parameters
     ----------
     kernel : k.
-    sample : (s, d) rows drawn evenly, s not below count, by which all are scored.
+    sample : (s, d) rows drawn uniformly, s >= count, by which all rows are scored.
     """
-    leverage = recursive_leverage(kernel, sample.astype(sweeps.matrix.dtype, copy=False), count, seed)
-    draw = LeverageDraw(leverage, len(sample) / sweeps.matrix.n_block, count, seed)
-    found = sweeps.run(draw, "landmarks", check=True)[0].first()
-    return np.asarray(found.rows[np.isfinite(found.times)])
+    dtype = sweeps.matrix.dtype
+    leverage = recursive_leverage(kernel, sample.astype(dtype, copy=False), count, seed)
+    draw = LeverageDraw(count, seed, 0, leverage, len(sample) / sweeps.matrix.n_block)
+    (drawn,), _ = sweeps.run(draw, "landmarks", check=True)[0]
+    return np.asarray(drawn.rows[np.isfinite(drawn.times)].astype(dtype))

@@ -9,14 +9,14 @@
     M-step, for each c a regression of y on z~ = (z, 1), both at once:
         (W, shift) = (sum_n r_n y_n <z~_n>') (sum_n r_n <z~ z~'>)^-1,   s2 = what it leaves, per value;   mu <- mu + shift
 
-All sums of the M-step follow from sum r y (v, 1)', sum r |y|^2 and sum r: one sweep an iteration, and no matrix larger
-than d x (k + 1) a component. Deviations are taken from each component's own mean within the tile: components far apart,
-beside their width, cost no digits. Parameter expansion (z of any mean and covariance, put back into W and mu) makes
-steps longer; it is EM of a larger model, so the likelihood still never falls.
+All sums of the M-step follow from sum r y (v, 1)', sum r |y|^2 and sum r: one sweep per iteration, and no matrix larger
+than d x (k + 1) for each component. Each tile is centred by the mean of each component, so that components that are far
+apart relative to their width cost no digits. Parameter expansion (z of any mean and covariance, moved into W and mu)
+makes steps longer; it is EM of a larger model, so that the likelihood never decreases.
 
-The start: means drawn by greedy k-means++, about a sweep each; then one sweep in which each sample goes to its nearest
-mean, for the leading axes of each group by a randomised (Nystrom) approximation. All begin with the same noise, that of
-the groups pooled, so that no small group begins too narrow to let go of its samples.
+The start: means are drawn by greedy k-means++, about one sweep each. One more sweep assigns each sample to its nearest
+mean, and approximates the leading axes of each group at random (Nystrom). All components start with the pooled noise of
+the groups, so that a small group is not too narrow to lose samples.
 
 References: Tipping & Bishop (1999), Neural Comput. 11, 443; Arthur & Vassilvitskii (2007), SODA, k-means++; Efraimidis &
 Spirakis (2006), Inf. Process. Lett. 97, 181, weighted draws in one pass; Liu, Rubin & Wu (1998), Biometrika 85, 755,
@@ -32,14 +32,12 @@ import numpy as np
 from streampca._typing import Array
 from streampca.progress import logger
 from streampca.solvers.base import use_float64
-from streampca.solvers.mixture.start import Draw, begin, draw_seeds, random_axes
+from streampca.solvers.mixture.start import SeedDraw, begin, draw_seeds, random_axes
 from streampca.solvers.mixture.statistics import ExpectedSums, Flats, Mixture, Sums
 from streampca.sweep.sweep import Sweeps
 
-# The noise is held above this share of the mean variance of a feature: likelihoods stay finite.
-LEAST_NOISE = 1e-10
-# Below this share, noise is a difference that float32 products do not give well enough.
-FLOAT32_NOISE = 1e-3
+LEAST_NOISE = 1e-10  # as a share of the mean variance of a feature, so that likelihoods stay finite
+FLOAT32_NOISE = 1e-3  # float32 products do not resolve noise below this share
 
 
 def m_step(sums: Sums, mixture: Mixture, c: int, least: float) -> tuple[Array, Array, float, float]:
@@ -64,13 +62,13 @@ def m_step(sums: Sums, mixture: Mixture, c: int, least: float) -> tuple[Array, A
 
 
 def _root(covariance: Array) -> Array:
-    """Return the symmetric square root, which is near one where the covariance is."""
+    """Return the symmetric square root, which is near one if the covariance is."""
     values, R = np.linalg.eigh(covariance)
     return np.asarray((R * np.sqrt(np.maximum(values, 0.0))) @ R.T)
 
 
 def _change(W: Array, before: Array, noise: float, noise_before: float, shift: Array) -> float:
-    """Return by how much the covariance changed, beside itself (Frobenius norm), or the mean, beside the deviation.
+    """Return the change of the covariance (Frobenius norm) or of the mean (in deviations), whichever is larger.
 
     W'W - B'B = (D'E + E'D) / 2 for D = W - B, E = W + B: small differences keep their digits.
     """
@@ -84,7 +82,7 @@ def _change(W: Array, before: Array, noise: float, noise_before: float, shift: A
 
 
 def next_mixture(sums: Sums, mixture: Mixture, least: float) -> tuple[Mixture, float]:
-    """Take the M-step of all components; returns what they become, and the largest relative change."""
+    """Take the M-step of all components; return the next mixture, and the largest relative change."""
     centres, axes = (np.empty(part.shape) for part in (mixture.flats.centres, mixture.flats.axes))
     lengths, noise = np.empty_like(mixture.lengths), np.empty_like(mixture.noise)
     weights = sums.counts / sums.counts.sum()
@@ -97,10 +95,10 @@ def next_mixture(sums: Sums, mixture: Mixture, least: float) -> tuple[Mixture, f
 
 
 def emptied(sums: Sums, mixture: Mixture, least: float) -> Array:
-    """Whether components have too few samples to be one.
+    """Whether components have too few samples to estimate their noise.
 
-    A flat of k dimensions goes through any k + 1 points: fewer than k + 2 samples tell nothing of the noise. With less
-    than twice as many, noise at its floor means the same, of samples that occur twice; unless all noise is there.
+    A flat of k dimensions contains any k + 1 points, so that k + 2 samples are needed. With fewer than twice as many,
+    noise at its floor means that samples occur twice, unless all components have it.
     """
     enough = mixture.lengths.shape[1] + 2
     floored = mixture.noise <= least
@@ -112,14 +110,14 @@ def emptied(sums: Sums, mixture: Mixture, least: float) -> Array:
 
 @dataclass(frozen=True)
 class MixtureFit:
-    """Where EM came to.
+    """The result of EM.
 
     Attributes
     ----------
     mixture : the parameters after the last iteration.
-    likelihoods : log-likelihood at the beginning of each iteration; it falls only where a component was replaced.
-    converged : whether gain and change came within the tolerance.
-    notes : which components were restarted or dropped.
+    likelihoods : log-likelihood before each iteration; it decreases only if a component was replaced.
+    converged : whether gain and change are within the tolerance.
+    notes : on components that were restarted or dropped.
     """
 
     mixture: Mixture
@@ -136,10 +134,10 @@ class MixtureEM:
     ----------
     sweeps : over a matrix cut along samples, whose scaling is known.
     n_clusters, n_components : K and k.
-    variance : mean variance of a feature, which noise is compared with.
-    tol : an iteration may still raise the mean log-likelihood of a sample by this, and change weights, means and
-        covariances by this share.
-    max_iter : after which it stops, wherever it is.
+    variance : mean variance of a feature, to which noise is compared.
+    tol : largest increase of the mean log-likelihood of a sample, and largest relative change of weights, means and
+        covariances, in the last iteration.
+    max_iter : limit on the number of iterations.
     seed : of all random numbers.
     """
 
@@ -162,7 +160,7 @@ class MixtureEM:
         """Return the parameters of maximum likelihood near a random start."""
         seeds = draw_seeds(self.sweeps, self.n_clusters, self.seed)
         if len(seeds) < self.n_clusters:
-            self._tell(f"there are only {len(seeds)} different samples: {len(seeds)} components were fitted")
+            self._tell(f"there are only {len(seeds)} distinct samples: {len(seeds)} components were fitted")
         return self.iterate(begin(self.sweeps, seeds, self.n_components, self.seed, self.least))
 
     def iterate(self, mixture: Mixture) -> MixtureFit:
@@ -176,46 +174,41 @@ class MixtureEM:
             likelihoods.append(likelihood)
             converged = settled and gain <= self.tol and change <= self.tol
             self.sweeps.note = f"log-likelihood {likelihood:.10g}, changed by {change:.1e}"
-            self._keep_digits(mixture)
+            if mixture.noise.min() < FLOAT32_NOISE * self.variance:
+                use_float64(self.sweeps)
         return MixtureFit(mixture, tuple(likelihoods), converged, tuple(self._notes))
 
     def _step(self, mixture: Mixture) -> tuple[Mixture, float, float, bool]:
         """Return the next mixture, the log-likelihood of this one, the change, and whether all components stayed."""
-        # What the tiles see is what the sums are about: rounded first, and the same in both steps.
+        # Rounded to the type of the tiles first, so that both steps use the same parameters.
         mixture = replace(mixture, flats=mixture.flats.rounded(self.sweeps.matrix.dtype))
         sums, _ = self.sweeps.run(ExpectedSums(mixture.flats, mixture), "EM")
         gone = emptied(sums, mixture, self.least)
         if not gone.any():
-            found, change = next_mixture(sums, mixture, self.least)
-            return found, sums.likelihood, change, True
+            following, change = next_mixture(sums, mixture, self.least)
+            return following, sums.likelihood, change, True
         stay = np.flatnonzero(~gone)
         kept = Sums(sums.products[stay], sums.counts[stay], sums.squares[stay])
-        found, change = next_mixture(kept, mixture.take(stay), self.least)
+        following, change = next_mixture(kept, mixture.take(stay), self.least)
         for count in sums.counts[gone]:
-            found = self._replace(found, float(count))
-        return found, sums.likelihood, change, False
+            following = self._replace(following, float(count))
+        return following, sums.likelihood, change, False
 
     def _replace(self, mixture: Mixture, count: float) -> Mixture:
-        """Add a component at a sample far from all flats, in place of one that emptied; not too often."""
-        what = f"a component was left with {count:.1f} samples"
+        """Replace a component that has too few samples by one at a sample far from all flats, up to K times."""
+        what = f"a component has only {count:.1f} samples"
         if self._replaced < self.n_clusters:
             self._replaced += 1
             turn = self.n_clusters + self._replaced
             flats = mixture.flats.rounded(self.sweeps.matrix.dtype)
-            draw = Draw(flats, np.empty((0, flats.centres.shape[1])), 1, self.seed, turn)
-            (found,), _ = self.sweeps.run(draw, "new seed")[0]
-            if np.isfinite(found.times[0]):
-                self._tell(f"{what}: it begins anew at a sample that the others explain badly")
-                axes = random_axes(self.n_components, found.rows.shape[1], self.seed, turn)
-                return mixture.joined(found.rows[0], axes, 1 / (len(mixture.noise) + 1))
-        self._tell(f"{what}: it was left out; ask for fewer clusters, or for fewer components")
+            draw = SeedDraw(1, self.seed, turn, flats, np.empty((0, flats.centres.shape[1])))
+            (drawn,), _ = self.sweeps.run(draw, "new seed")[0]
+            if np.isfinite(drawn.times[0]):
+                self._tell(f"{what}: it restarts at a sample that the other components fit badly")
+                axes = random_axes(self.n_components, drawn.rows.shape[1], self.seed, turn)
+                return mixture.joined(drawn.rows[0], axes, 1 / (len(mixture.noise) + 1))
+        self._tell(f"{what}: it was dropped; request fewer clusters or components")
         return mixture
-
-    def _keep_digits(self, mixture: Mixture) -> None:
-        """Change to float64 tiles once float32 ones do not tell the noise."""
-        matrix = self.sweeps.matrix
-        if matrix.dtype != np.float64 and mixture.noise.min() < FLOAT32_NOISE * self.variance:
-            use_float64(self.sweeps)
 
     def _tell(self, note: str) -> None:
         logger.warning("%s", note)

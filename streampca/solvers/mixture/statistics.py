@@ -14,23 +14,23 @@ from streampca._typing import Array
 from streampca.sources.scratch import scratch, scratch_like
 from streampca.sweep.statistics import Statistic, Summed, add_product
 
-# Responsibilities below this change no sum of float64, and squares of them would be too small for float32.
+# Responsibilities below this do not change float64 sums, and their squares are too small for float32.
 LEAST_SHARE = 1e-18
 
 
 @dataclass(frozen=True)
 class Flats:
-    """Affine subspaces: a centre (K, d) and orthonormal axes (K, j, d) of each; points, where j is 0."""
+    """Affine subspaces: a centre (K, d) and orthonormal axes (K, j, d) of each; points if j is 0."""
 
     centres: Array
     axes: Array
 
     def rounded(self, dtype: Any) -> Flats:
-        """Return them in the type of the tiles."""
+        """Return the flats in the type of the tiles."""
         return Flats(self.centres.astype(dtype, copy=False), self.axes.astype(dtype, copy=False))
 
     def measure(self, A: Array) -> tuple[Array, Array]:
-        """Return |y|^2 (t, K) and scores (K, t, j) of the rows of A, for y their deviation from each centre."""
+        """Return |y|^2 (t, K) and scores (K, t, j) of the rows of A, where y is the deviation from each centre."""
         n_flats, width, _ = self.axes.shape
         squares, scores = np.empty((len(A), n_flats)), np.empty((n_flats, len(A), width))
         for c in range(n_flats):
@@ -40,7 +40,7 @@ class Flats:
         return squares, scores
 
     def deviations(self, A: Array, c: int, rows: Array | None = None) -> Array:
-        """Return (some of) the rows of A less centre c, in a buffer that the next call uses again."""
+        """Return (some) rows of A minus centre c, in a buffer that the next call overwrites."""
         if rows is not None and len(rows) < len(A):
             Y = scratch("deviations", (len(rows), A.shape[1]), A.dtype)
             np.take(A, rows, axis=0, out=Y, mode="clip")
@@ -58,7 +58,7 @@ def distances(squares: Array, scores: Array) -> Array:
 
 @dataclass(frozen=True)
 class Mixture:
-    """The parameters, in units of the scaled features, about the centre that tiles are taken from.
+    """The parameters, in units of the scaled features, relative to the centre of the tiles.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ class Mixture:
         return np.asarray(self.lengths**2 + self.noise[:, None])
 
     def log_joint(self, squares: Array, scores: Array) -> Array:
-        """Return log pi_c + log N(x; mu_c, C_c) of each row, (t, K), from what `Flats.measure` gave."""
+        """Return log pi_c + log N(x; mu_c, C_c) of each row, (t, K), from the result of `Flats.measure`."""
         d, k = self.flats.centres.shape[1], self.lengths.shape[1]
         variances = self.variances
         logdet = np.log(variances).sum(axis=1) + (d - k) * np.log(self.noise)
@@ -92,13 +92,13 @@ class Mixture:
         return self.log_joint(*self.flats.measure(A))
 
     def take(self, chosen: Array) -> Mixture:
-        """Return some of the components, in that order, with weights that sum to one."""
+        """Return some components, in this order, with weights that sum to one."""
         flats = Flats(self.flats.centres[chosen], self.flats.axes[chosen])
         weights = self.weights[chosen] / self.weights[chosen].sum()
         return Mixture(flats, weights, self.lengths[chosen], self.noise[chosen])
 
     def joined(self, centre: Array, axes: Array, weight: float) -> Mixture:
-        """Return the mixture with one more component, whose noise is the mean one and whose axes are as long."""
+        """Return the mixture with one more component, which has the mean noise, also as the variance of its axes."""
         noise = float(self.weights @ self.noise)
         return Mixture(
             Flats(np.vstack([self.flats.centres, centre]), np.concatenate([self.flats.axes, axes[None]])),
@@ -116,7 +116,7 @@ def log_sum(log_joint: Array) -> Array:
 
 @dataclass
 class Sums(Summed):
-    """What a sweep adds up: sum r (v, 1) y' (K, j + 1, d), sum r and sum r |y|^2 (K,), and the log-likelihood."""
+    """Sums of one sweep: sum r (v, 1) y' (K, j + 1, d), sum r and sum r |y|^2 (K,), and the log-likelihood."""
 
     products: Array
     counts: Array
@@ -126,7 +126,7 @@ class Sums(Summed):
 
 @dataclass(frozen=True)
 class NearestSums(Statistic):
-    """The sums where each sample belongs to the nearest centre alone."""
+    """The sums with each sample assigned to the nearest centre."""
 
     flats: Flats
 
@@ -136,7 +136,7 @@ class NearestSums(Statistic):
         return Sums(np.zeros((n_flats, width + 1, n_full)), np.zeros(n_flats), np.zeros(n_flats))
 
     def update(self, value: Sums, A: Array, start: int) -> None:  # noqa: ARG002
-        """Share the rows of A among the flats, and add what each brings."""
+        """Assign the rows of A to the flats, and add their contributions."""
         squares, scores = self.flats.measure(A)
         shares, likelihood = self.shares(squares, scores)
         value.counts += shares.sum(axis=0)
@@ -146,17 +146,17 @@ class NearestSums(Statistic):
             rows = np.flatnonzero(share)
             if len(rows) == 0:
                 continue
-            brought = np.column_stack([scores[c, rows], np.ones(len(rows))]) * share[rows, None]
-            add_product(value.products[c].T, brought.astype(A.dtype), self.flats.deviations(A, c, rows))
+            weighted = np.column_stack([scores[c, rows], np.ones(len(rows))]) * share[rows, None]
+            add_product(value.products[c].T, weighted.astype(A.dtype), self.flats.deviations(A, c, rows))
 
     def shares(self, squares: Array, scores: Array) -> tuple[Array, float]:  # noqa: ARG002
-        """Return how much of each row belongs to each flat, (t, K), and the log-likelihood of the rows."""
+        """Return the share of each row in each flat, (t, K), and the log-likelihood of the rows."""
         return np.eye(squares.shape[1])[squares.argmin(axis=1)], 0.0
 
 
 @dataclass(frozen=True)
 class ExpectedSums(NearestSums):
-    """The E-step of the samples met, and the sums for the M-step."""
+    """The E-step of samples, and the sums for the M-step."""
 
     mixture: Mixture
 

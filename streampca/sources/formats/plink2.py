@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import io
 import math
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
+from numcodecs import zstd
 
 from streampca._typing import Array
-from streampca.errors import InputError
-from streampca.sources.formats.plink1 import check_no_variable, open_binary, read_bim, read_fam
-from streampca.sources.genotypes import CHUNK, TEXT, GenotypeSource, check_duplicates, compiled, packed_width
+from streampca.errors import InputError, reading
+from streampca.sources.base import file_stamp
+from streampca.sources.formats.plink1 import (
+    check_no_variable,
+    open_binary,
+    read_bim,
+    read_fam,
+    sample_labels,
+    variant_labels,
+)
+from streampca.sources.genotypes import CHUNK, GenotypeSource, packed_loops, packed_width
 from streampca.sources.registry import OpenOptions, register
 from streampca.sources.scratch import scratch
 
@@ -23,23 +33,17 @@ COUNTED_MODES = (0x02, 0x03, 0x04, 0x10, 0x11)
 
 
 @register(suffixes=(".pgen",), genotypes=True)
-def open_pgen(path: Path, options: OpenOptions) -> PgenSource:
-    """Open a .pgen file with its tables."""
-    check_no_variable(path, options)
-    return PgenSource(path)
-
-
 class PgenSource(GenotypeSource):
     """Hard calls of a .pgen file. A1, which is counted, is ALT; at multiallelic sites all ALT alleles count as one."""
 
-    def __init__(self, path: Path):
-        self._path = path
-        self._tables = _table_of(path, ".pvar", ".bim"), _table_of(path, ".psam", ".fam")
-        variant_table, sample_table = self._tables
+    def __init__(self, path: Path, options: OpenOptions | None = None):
+        check_no_variable(path, options)
+        variants, samples = _table_of(path, ".pvar", ".pvar.zst", ".bim"), _table_of(path, ".psam", ".fam")
+        self._path, self._files = path, (path, variants, samples)
         super().__init__(
             str(path),
-            read_psam(sample_table) if sample_table.suffix == ".psam" else read_fam(sample_table),
-            read_pvar(variant_table) if variant_table.suffix == ".pvar" else read_bim(variant_table),
+            read_psam(samples) if samples.suffix == ".psam" else read_fam(samples),
+            read_bim(variants) if variants.suffix == ".bim" else read_pvar(variants),
         )
         n_alleles = 2 + np.strings.count(self.label("allele_1"), ",")
         self._offsets = np.concatenate([[0], np.cumsum(n_alleles)]).astype(np.uintp)
@@ -55,7 +59,7 @@ class PgenSource(GenotypeSource):
             counts = (reader.get_raw_sample_ct(), reader.get_variant_ct())
             reader.close()
         if counts != self.shape:
-            variants, samples = self._tables
+            _, variants, samples = self._files
             raise InputError(
                 f"{self._path}: has {counts[0]} samples and {counts[1]} variants, but {samples.name} has "
                 f"{self.shape[0]} and {variants.name} {self.shape[1]}; the files are not from the same set"
@@ -94,13 +98,12 @@ class PgenSource(GenotypeSource):
                 raise _unreadable(self._path, error) from error
             # Copies of REF become copies of ALT; a missing call, -9, becomes 11, whose last two bits mean missing.
             np.subtract(2, calls, out=calls)
-            compiled().pack(calls, out[first - start : last - start])
+            packed_loops(self.small).pack(calls, out[first - start : last - start])
         return out, out.nbytes
 
     def stamp(self) -> tuple[object, ...]:
         """Return sizes and times of the three files."""
-        stats = [path.stat() for path in (self._path, *self._tables)]
-        return ("plink2", *((stat.st_size, stat.st_mtime_ns) for stat in stats))
+        return ("plink2", *map(file_stamp, self._files))
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_readers"}
@@ -139,38 +142,20 @@ def _table_of(path: Path, *suffixes: str) -> Path:
     for suffix in suffixes:
         if path.with_suffix(suffix).exists():
             return path.with_suffix(suffix)
-    packed = path.with_suffix(f"{suffixes[0]}.zst")
-    if packed.exists():
-        raise InputError(
-            f"{packed}: compressed tables are not supported; "
-            f"decompress it with plink2 --zst-decompress {packed} {packed.with_suffix('')}"
-        )
     raise InputError(f"{path}: has no {' or '.join(suffixes)}; put it next to the file")
 
 
 def read_psam(path: Path) -> dict[str, Array]:
     """Read the samples' labels; a missing FID is 0, as in PLINK."""
     table = _read_columns(path, ("#FID", "#IID"), ("IID",), ("FID",))
-    iid = table["IID"]
-    fid = table.get("FID", ["0"] * len(iid))
-    check_duplicates(str(path), "sample", list(zip(fid, iid, strict=True)))
-    return {"fid": np.array(fid, TEXT), "iid": np.array(iid, TEXT)}
+    return sample_labels(path, table.get("FID", ["0"] * len(table["IID"])), table["IID"])
 
 
 def read_pvar(path: Path) -> dict[str, Array]:
     """Read the variants' labels."""
-    table = _read_columns(path, ("#CHROM",), ("CHROM", "POS", "ID", "REF", "ALT"))
-    try:
-        position = np.array(table["POS"], np.int64)
-    except (ValueError, OverflowError) as error:
-        raise InputError(f"{path}: positions must be integers ({error}); check the column POS") from error
-    return {
-        "chromosome": np.array(table["CHROM"], TEXT),
-        "position": position,
-        "variant_id": np.array(table["ID"], TEXT),
-        "allele_1": np.array(table["ALT"], TEXT),
-        "allele_2": np.array(table["REF"], TEXT),
-    }
+    names = ("CHROM", "POS", "ID", "ALT", "REF")
+    table = _read_columns(path, ("#CHROM",), names)
+    return variant_labels(path, *(table[name] for name in names))
 
 
 def _read_columns(
@@ -197,15 +182,22 @@ def _read_columns(
     return columns
 
 
+def _opened_text(path: Path) -> IO[str]:
+    """Open a text file, which may be compressed by zstd."""
+    if path.suffix != ".zst":
+        return path.open()
+    try:
+        return io.StringIO(bytes(zstd.decompress(path.read_bytes())).decode())
+    except RuntimeError as error:
+        raise InputError(f"{path}: cannot be decompressed ({error}); restore it from a copy") from error
+
+
 def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Yield number and fields of the lines that are neither blank nor start with ##."""
-    try:
-        with path.open() as file:
-            for number, line in enumerate(file, start=1):
-                fields = line.split(maxsplit=MOST_COLUMNS)
-                if len(fields) > MOST_COLUMNS:
-                    raise InputError(f"{path}: line {number} has more than {MOST_COLUMNS} columns; fix the line")
-                if fields and not line.startswith("##"):
-                    yield number, fields
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: is not text ({error.reason}); check the file") from error
+    with reading(path, "check the file"), _opened_text(path) as file:
+        for number, line in enumerate(file, start=1):
+            fields = line.split(maxsplit=MOST_COLUMNS)
+            if len(fields) > MOST_COLUMNS:
+                raise InputError(f"{path}: line {number} has more than {MOST_COLUMNS} columns; fix the line")
+            if fields and not line.startswith("##"):
+                yield number, fields

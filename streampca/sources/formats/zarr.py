@@ -33,7 +33,8 @@ def _store(data: Any) -> Any:
 def open_zarr(data: Any, options: OpenOptions) -> Source:
     """Open an array of a store, or its genotypes."""
     if isinstance(data, str) and "://" not in data and not is_zarr(Path(data)):
-        raise InputError(f"{data}: is a folder but not a Zarr store; check the path")
+        images = f"for a folder of images: streampca convert {data} {Path(data).name or 'images'}.zarr"
+        raise InputError(f"{data}: is a folder but not a Zarr store; check the path, or {images}")
     # zarr is slow to import, and other formats do not need it.
     from streampca.sources.zarr_stores import open_node
 
